@@ -381,6 +381,10 @@ mod tests {
         fn handle_send_room(&mut self, _: LinkId) {
             self.rooms += 1;
         }
+        fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> core::result::Result<Disposition, Violation> {
+            unreachable!("nothing is offered")
+        }
+        fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
         fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> core::result::Result<(), Violation> {
             unreachable!("no payload streams")
         }

@@ -209,13 +209,19 @@ pub trait LinkEvents {
     fn handle_connected(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down>;
     /// A frame arrived; the result says where its payload goes.
     fn handle_frame(&mut self, link: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation>;
+    /// The request to send a message of `len` bytes arrived (an RTS frame), and the transport can
+    /// bring the payload at once. With [`Disposition::Done`] the peer keeps it until its CTS.
+    fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation>;
     /// A streaming payload is in place.
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation>;
     /// The transport has sent a kept payload.
     fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer);
+    /// The peer takes the payload of [`Transport::offer`] later, by its CTS.
+    fn handle_offer_declined(&mut self, link: LinkId, token: Token, buffer: Buffer);
     /// The transport gives a kept payload back unsent: the link goes down.
     fn handle_send_returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
-    /// A streaming payload will not arrive: the link goes down, or the same frame arrives again.
+    /// A streaming payload will not arrive: the link goes down, or the same frame arrives again, or
+    /// that of an offer comes in data frames.
     fn handle_recv_retry(&mut self, link: LinkId, target: RecvTarget);
     /// A streaming payload cannot be read: its message fails, the link stays up. Frames behind it
     /// follow, unless the link goes down.
@@ -274,6 +280,20 @@ pub trait Transport: Send + Sized + 'static {
     /// [`Transport::INLINE_MAX`].
     #[inline(always)]
     fn try_submit_fast(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
+        false
+    }
+    /// Whether a message of `len` bytes is faster by [`Self::offer`] than as an eager one.
+    #[inline(always)]
+    fn prefers_offer(&self, _link: LinkId, _buffer: &Buffer, _len: usize) -> bool {
+        false
+    }
+    /// Sends the request for a rendezvous together with access to the whole message, so that the
+    /// peer's transport can bring it at once. On true the transport keeps the payload until
+    /// [`LinkEvents::handle_send_done`], [`LinkEvents::handle_offer_declined`],
+    /// [`LinkEvents::handle_send_returned`] or [`LinkEvents::handle_send_failed`] gives it back; on
+    /// false nothing has happened, and the request leaves as any other frame. By default the
+    /// transport has no access to give.
+    fn offer(&mut self, _link: LinkId, _header: &Header, _payload: Payload<'_>) -> bool {
         false
     }
     /// Makes progress on all links; nothing is held back afterwards. True if anything happened.

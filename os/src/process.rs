@@ -104,6 +104,9 @@ const SHORTLY: Duration = Duration::from_millis(1);
 const PAGES: usize = 257;
 /// The pagemap bit of a page that is in memory (proc(5)).
 const PRESENT: u64 = 1 << 63;
+/// Those of a page whose first write a handler may serve: a page of a file, or shared; and one that
+/// userfaultfd(2) protects.
+const SERVED: u64 = 1 << 61 | 1 << 57;
 
 /// The page size in bytes.
 fn page_size() -> usize {
@@ -136,6 +139,15 @@ impl Process {
     /// served by user space (FUSE, userfaultfd(2)) could block the caller indefinitely; a process
     /// that drops its pages after this check can still cause one.
     pub fn is_present(&self, from: usize, len: usize) -> bool {
+        self.are_pages(from, len, |page| page & PRESENT != 0)
+    }
+
+    /// The same for a write, of private memory without a handler.
+    pub fn is_writable(&self, from: usize, len: usize) -> bool {
+        self.are_pages(from, len, |page| page & (PRESENT | SERVED) == PRESENT)
+    }
+
+    fn are_pages(&self, from: usize, len: usize, test: impl Fn(u64) -> bool) -> bool {
         let page = page_size();
         let (mut at, end) = (from / page, from.saturating_add(len).div_ceil(page));
         let mut words = [0u8; PAGES * 8];
@@ -145,7 +157,7 @@ impl Process {
             if self.pages.read_exact_at(words, at as u64 * 8).is_err() {
                 return false;
             }
-            if words.as_chunks::<8>().0.iter().any(|word| u64::from_ne_bytes(*word) & PRESENT == 0) {
+            if !words.as_chunks::<8>().0.iter().all(|word| test(u64::from_ne_bytes(*word))) {
                 return false;
             }
             at += count;
@@ -186,6 +198,11 @@ impl Process {
     pub fn is_same(&self, lived: Option<Instant>, now: Instant) -> bool {
         let lives = lived.is_some_and(|lived| lived <= now && now.since(lived) < SHORTLY);
         self.is_own && lives || self.read(0, &mut [])
+    }
+
+    /// Whether no process has the pid any more.
+    pub fn has_ended(&self) -> bool {
+        !self.read(0, &mut []) && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
     }
 
     /// Copies the pieces to the memory at `to` in that process, in order. The caller has just seen

@@ -358,6 +358,13 @@ pub fn wake_action(word: &AtomicU64, news: News, order: Order) -> WakeAction {
     }
 }
 
+/// Whether the other side, whose word this is, sleeps until it is woken; and whether it polls the
+/// link only when its bit is set in the ready bitmap. For lines that it need not read soon.
+pub fn sleep_hint(word: &AtomicU64) -> (bool, bool) {
+    let state = word.load(Ordering::Relaxed);
+    (state & ASLEEP != 0, state & IDLE != 0)
+}
+
 /// Attempts to update a word that keeps changing.
 const ATTEMPTS: u32 = 4;
 

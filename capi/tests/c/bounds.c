@@ -147,6 +147,8 @@ static void up_to_the_limit(enum fi_ep_type type)
 	int failed = 0;
 
 	CHECK(setenv("FI_OFI_PEER_MEMORY", "32M", 1) == 0);
+	/* Messages that the receiver could read out of the sender's memory would wait there. */
+	CHECK(setenv("FI_SHM_DIRECT", "off", 1) == 0);
 	to = open_both(&receiver, &sender, type);
 	CHECK(fi_trecv(receiver.ep, in, 8, NULL, FI_ADDR_UNSPEC, 3, 0, in) == 0);
 	inject(&sender, &receiver, "before", 7, to, 3);

@@ -56,6 +56,25 @@ impl<K: LockKind> Core<K> {
         rx.lock().handle_rts(peers, out, (id, number, info), (len, preview))
     }
 
+    #[inline(never)]
+    fn dispatch_offer(&mut self, id: LinkId, header: &[u8], len: u64) -> Result<Disposition, Violation> {
+        let Frame::Rts { id: number, len: total, info } = Frame::parse_any(header)? else {
+            return Err(Violation("an offer of something other than a message"));
+        };
+        if total != len {
+            return Err(Violation("an offer of another length than the message's"));
+        }
+        if !self.admits() {
+            return Ok(Disposition::Done);
+        }
+        if info.group && !self.admit_message(id, (info.tag, info.data))? {
+            self.rx.lock().drop_rts(&mut self.peers, (id, number, info), (len, 0))?;
+            return Ok(Disposition::Done);
+        }
+        let Self { peers, rx, out, .. } = self;
+        rx.lock().handle_offer(peers, out, (id, number, info), len)
+    }
+
     /// Whether messages are received.
     #[inline(always)]
     fn admits(&mut self) -> bool {
@@ -155,6 +174,10 @@ impl<K: LockKind> LinkEvents for Core<K> {
         self.dispatch_frame(id, header, payload)
     }
 
+    fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
+        self.dispatch_offer(id, header, len as u64)
+    }
+
     fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
         let Self { peers, tx, rx, target: access, out, .. } = self;
         match peers.take_one_sided(id) {
@@ -175,6 +198,10 @@ impl<K: LockKind> LinkEvents for Core<K> {
         }
     }
 
+    fn handle_offer_declined(&mut self, _link: LinkId, token: Token, buffer: Buffer) {
+        self.tx.handle_offer_declined(token, buffer);
+    }
+
     fn handle_send_returned(&mut self, _link: LinkId, token: Token, buffer: Buffer) {
         // The end of a link drops its responses.
         if token != RESPONSE {
@@ -183,9 +210,9 @@ impl<K: LockKind> LinkEvents for Core<K> {
     }
 
     fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
-        let Self { peers, tx, rx, target: access, .. } = self;
+        let Self { peers, tx, rx, target: access, out, .. } = self;
         match peers.take_one_sided(id) {
-            None => rx.lock().handle_recv_retry(peers, id, target),
+            None => rx.lock().handle_recv_retry(peers, out, id, target),
             Some(OneSidedPayload::Access) => access.handle_access_lost(peers, id, false),
             Some(OneSidedPayload::Response { number, .. }) => tx.give_result_back(id, number, target.buffer),
         }

@@ -231,7 +231,8 @@ impl RxContext {
                 let (src, seq) = (peers.links.get(id).ok_or(UNKNOWN_LINK)?.src, from.seq);
                 let rendezvous =
                     RendezvousRecv { link: id, id: number, info, at: 0, want: 0, total: len, src, seq, place: 0 };
-                self.send_cts(peers, out, found, rendezvous);
+                self.begin_rendezvous(peers, found, rendezvous);
+                self.send_cts(peers, out, found);
                 if !preview.is_empty() {
                     peers.return_credits(Some(id), preview.len() as u64);
                 }
@@ -239,6 +240,34 @@ impl RxContext {
             }
             None => Ok(self.keep_rts(peers, out, (id, number, info), (len, preview, from))),
         }
+    }
+
+    /// The RTS of a message arrives, whose payload the transport can bring at once: that goes to
+    /// the receive which matches it. Without one it waits at the sender.
+    pub(crate) fn handle_offer<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        len: u64,
+    ) -> Result<Disposition, Violation> {
+        let from = self.begin_rts(peers, (id, number, info), (len, 0))?;
+        let Some(found) = self.match_posted(out, info.queue_kind(), (info.tag.unwrap_or(0), from.sender, len)) else {
+            return Ok(self.keep_rts(peers, out, (id, number, info), (len, Incoming::Complete(&[]), from)));
+        };
+        let (src, seq) = (peers.links.get(id).ok_or(UNKNOWN_LINK)?.src, from.seq);
+        let rendezvous = RendezvousRecv { link: id, id: number, info, at: 0, want: 0, total: len, src, seq, place: 0 };
+        let want = self.begin_rendezvous(peers, found, rendezvous);
+        if let Some(receive) = self.receives.get_mut(found)
+            && let Some(link) = peers.link(id)
+            && want > 0
+            && let Some(buffer) = receive.buffer.take()
+        {
+            link.rx.coming = Some(Coming::Offered { key: found, len: want });
+            return Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: want }));
+        }
+        self.send_cts(peers, out, found);
+        Ok(Disposition::Done)
     }
 
     fn keep_rts<K: LockKind>(
@@ -331,7 +360,7 @@ impl RxContext {
                 }
             }
             Some(Coming::Unexpected { key }) => self.unexpected_is_here(peers, out, id, key, target.buffer),
-            Some(Coming::Data { key, len }) => {
+            Some(Coming::Data { key, len } | Coming::Offered { key, len }) => {
                 if let Some(receive) = self.receives.get_mut(key) {
                     receive.buffer = Some(target.buffer);
                     self.data_is_here(peers, out, key, len);
@@ -344,13 +373,26 @@ impl RxContext {
     }
 
     /// A streaming payload will not arrive: the link goes down, or the same data frame arrives
-    /// again.
-    pub(crate) fn handle_recv_retry(&mut self, peers: &mut Peers, id: LinkId, target: RecvTarget) {
+    /// again, or the first of an offered message.
+    pub(crate) fn handle_recv_retry<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        id: LinkId,
+        target: RecvTarget,
+    ) {
         let Some(link) = peers.link(id) else { return };
-        if let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = link.rx.coming
-            && let Some(receive) = self.receives.get_mut(key)
-        {
+        let Some(Coming::Receive { key, .. } | Coming::Data { key, .. } | Coming::Offered { key, .. }) = link.rx.coming
+        else {
+            return;
+        };
+        let is_offered = matches!(link.rx.coming, Some(Coming::Offered { .. }));
+        if let Some(receive) = self.receives.get_mut(key) {
             receive.buffer = Some(target.buffer);
+        }
+        if is_offered {
+            link.rx.coming = None;
+            self.send_cts(peers, out, key);
         }
     }
 
@@ -370,7 +412,7 @@ impl RxContext {
                 }
                 key
             }
-            Coming::Data { key, .. } => key,
+            Coming::Data { key, .. } | Coming::Offered { key, .. } => key,
             Coming::Unexpected { .. } | Coming::Dropped | Coming::Response { .. } | Coming::Access => return,
         };
         let Some(mut receive) = self.remove(peers, key) else { return };

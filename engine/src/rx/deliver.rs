@@ -2,7 +2,7 @@
 //! acknowledgments that senders want.
 
 use super::post::Match;
-use super::receive::{ReceiveStage, RendezvousRecv};
+use super::receive::{Receive, ReceiveStage, RendezvousRecv};
 use super::unexpected::{Body, Kept, Preview};
 use super::{Arrival, QueueKind, RxContext};
 use crate::completion::reporter::{Reporter, Sender};
@@ -57,7 +57,8 @@ impl RxContext {
                     peers.return_credits(Some(link), u64::from(preview));
                 }
                 let rendezvous = RendezvousRecv { link, id, info, at: 0, want: 0, total, src, seq, place: 0 };
-                self.send_cts(peers, out, receive, rendezvous);
+                self.begin_rendezvous(peers, receive, rendezvous);
+                self.send_cts(peers, out, receive);
             }
             Body::Here(bytes) => {
                 let buffer = receives.get_mut(receive).and_then(|receive| receive.buffer.as_mut());
@@ -127,25 +128,36 @@ impl RxContext {
         }
     }
 
-    /// Sends a CTS for as much of a message as the receive has room for.
-    pub(super) fn send_cts<K: LockKind>(
+    /// Prepares a receive for as much of a message as it has room for. Returns how much.
+    pub(super) fn begin_rendezvous(
         &mut self,
         peers: &mut Peers,
-        out: &mut Reporter<K>,
         receive: u32,
         mut rendezvous: RendezvousRecv,
-    ) {
-        let Some(entry) = self.receives.get_mut(receive) else { return };
+    ) -> usize {
+        let Some(entry) = self.receives.get_mut(receive) else { return 0 };
         let room = entry.buffer.as_ref().map_or(0, Buffer::len);
-        rendezvous.want = usize::try_from(rendezvous.total).unwrap_or(usize::MAX).min(room);
-        let (id, number, want) = (rendezvous.link, rendezvous.id, rendezvous.want);
+        let want = usize::try_from(rendezvous.total).unwrap_or(usize::MAX).min(room);
+        let id = rendezvous.link;
+        rendezvous.want = want;
         if let Some(link) = peers.link(id) {
             rendezvous.place = link.rx.rendezvous.add(receive);
-            link.tx.control.push_back(Frame::Cts { id: number, token: receive, len: want as u64 });
-            peers.mark_pending(id);
         }
         entry.stage = ReceiveStage::Rendezvous(Box::new(rendezvous));
         peers.return_credits(Some(id), OVERHEAD);
+        want
+    }
+
+    /// Sends the CTS for what a receive wants of its message.
+    pub(super) fn send_cts<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, receive: u32) {
+        let Some(Receive { stage: ReceiveStage::Rendezvous(rendezvous), .. }) = self.receives.get(receive) else {
+            return;
+        };
+        let RendezvousRecv { link: id, id: number, want, .. } = **rendezvous;
+        if let Some(link) = peers.link(id) {
+            link.tx.control.push_back(Frame::Cts { id: number, token: receive, len: want as u64 });
+            peers.mark_pending(id);
+        }
         if want == 0 {
             self.rendezvous_done(peers, out, receive);
         }

@@ -63,7 +63,17 @@ impl Tx {
                 }
             }
             SendStage::SendingData { .. } => self.data_has_left(peers, out, link, token.0),
+            SendStage::Offered { link } => self.data_is_sent(peers, out, token.0, link),
             SendStage::Waiting | SendStage::RtsSent { .. } | SendStage::Sent { .. } | SendStage::LinkFailed { .. } => {}
+        }
+    }
+
+    /// The peer did not take the payload with the RTS: it answers with a CTS.
+    pub(crate) fn handle_offer_declined(&mut self, token: Token, buffer: Buffer) {
+        let Some(send) = self.sends.get_mut(token.0 as usize) else { return };
+        send.lent.buffer = Some(buffer);
+        if let SendStage::Offered { link } = send.stage {
+            send.stage = SendStage::RtsSent { link };
         }
     }
 

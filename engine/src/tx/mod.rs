@@ -34,6 +34,8 @@ enum SendStage {
     /// The transport holds its payload. `acked`: the acknowledgment has overtaken the report that
     /// it was sent.
     Sending { link: LinkId, acked: bool },
+    /// The RTS is sent, and the transport offers the payload along with it.
+    Offered { link: LinkId },
     /// The RTS is sent; waits for the CTS.
     RtsSent { link: LinkId },
     /// The CTS has arrived: the bytes from `at` to `end` are still to be sent, `flying` of them are
@@ -55,6 +57,7 @@ impl SendStage {
         match self {
             Self::Waiting => None,
             Self::Sending { link, .. }
+            | Self::Offered { link }
             | Self::RtsSent { link }
             | Self::SendingData { link, .. }
             | Self::Sent { link }
@@ -116,6 +119,8 @@ pub(crate) struct Tx {
     cancelable: Cancelable,
     /// Messages of collective operations that have left or failed.
     group_left: Vec<group::Left>,
+    /// The endpoint closes: messages leave so that they arrive without this side.
+    is_closing: bool,
 }
 
 impl Tx {
@@ -129,6 +134,7 @@ impl Tx {
             fences: 0,
             cancelable,
             group_left: Vec::new(),
+            is_closing: false,
         }
     }
 
@@ -253,7 +259,10 @@ impl Tx {
             SendStage::Issued { held, .. } => !held && !self.is_being_filled(send),
             SendStage::Issuing { flying, .. } => flying == 0 && !self.is_being_filled(send),
             SendStage::SendingData { flying, .. } => flying == 0,
-            SendStage::Waiting | SendStage::Sending { .. } | SendStage::LinkFailed { .. } => false,
+            SendStage::Waiting
+            | SendStage::Sending { .. }
+            | SendStage::Offered { .. }
+            | SendStage::LinkFailed { .. } => false,
         };
         let sends: Vec<u32> = self.sends.iter().filter(|(_, send)| ends(send)).map(|(number, _)| key(number)).collect();
         sends.into_iter().for_each(|number| self.fail(peers, out, number, why));
@@ -267,6 +276,7 @@ impl Tx {
     /// Starts closing: of the sends that wait, only those accepted for inject or within the eager
     /// limit still leave.
     pub(crate) fn begin_close(&mut self, peers: &mut Peers) {
+        self.is_closing = true;
         let Peers { table, links, .. } = peers;
         for (_, peer) in table.iter_mut() {
             let state = peer.state;

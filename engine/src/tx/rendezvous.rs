@@ -1,5 +1,6 @@
 //! The sender's side of a rendezvous: the peer answers the RTS with a CTS, and the message follows
-//! in data frames.
+//! in data frames. Where the transport has offered the payload along with the RTS, the peer may
+//! take it at once instead.
 
 use super::{SendStage, Tx};
 use crate::completion::reporter::Reporter;
@@ -54,7 +55,13 @@ impl Tx {
 
     /// The last byte of a rendezvous has been sent: the send completes, or waits for its
     /// acknowledgment.
-    fn data_is_sent<K: LockKind>(&mut self, peers: &mut Peers, out: &Reporter<K>, number: u32, link: LinkId) {
+    pub(super) fn data_is_sent<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &Reporter<K>,
+        number: u32,
+        link: LinkId,
+    ) {
         match self.sends.get_mut(number as usize) {
             Some(send) if send.info.ack != AckMode::No => send.stage = SendStage::Sent { link },
             _ => self.finish(peers, out, number),

@@ -7,11 +7,11 @@ use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
 use crate::op::SendOp;
 use crate::peer::Peers;
-use crate::peer::credit::cost_of;
+use crate::peer::credit::{LEAST_EAGER, cost_of};
 use crate::peer::link::{Arrivals, Link};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
-use crate::wire::frame::{AckMode, Frame, MessageInfo};
+use crate::wire::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo};
 use ofi_core::{Errno, OpFlags};
 use ofi_memory::{Lent, Ticket};
 use ofi_sync::lock::LockKind;
@@ -129,6 +129,8 @@ impl Tx {
             && entry.waiting.is_empty()
             && let Some(link) = peers.links.get_mut(id)
             && link.tx.credit.can_send(len)
+            && (len as u64 <= LEAST_EAGER
+                || !buffer.as_ref().is_some_and(|buffer| transport.prefers_offer(id, buffer, len)))
         {
             let number = super::key(self.sends.vacant_key());
             let header = Frame::Eager { id: number, info }.encode();
@@ -248,7 +250,12 @@ impl Tx {
                 peer.waiting.pop_front();
                 continue;
             }
-            let (len, eager) = (send.len, send.len <= link.tx.credit.eager());
+            let len = send.len;
+            // Every link sends the shortest messages eagerly: buffered receives depend on it.
+            let prefers_offer = len as u64 > LEAST_EAGER
+                && !self.is_closing
+                && send.lent.buffer.as_ref().is_some_and(|buffer| transport.prefers_offer(id, buffer, len));
+            let eager = len <= link.tx.credit.eager() && !prefers_offer;
             let preview = if eager || send.info.group { 0 } else { link.tx.credit.preview(len) };
             let cost = cost_of(if eager { len } else { preview });
             if !link.tx.credit.can_afford(cost) {
@@ -270,18 +277,25 @@ impl Tx {
                     send.info.ack = AckMode::Delivery;
                 }
                 let header = Frame::Rts { id: number, len: len as u64, info: send.info }.encode();
-                let submitted = if preview == 0 {
-                    transport.submit_control(id, &header, Urgency::Posted)
+                let (buffer, token) = (&mut send.lent.buffer, Token(number));
+                let stage = if preview == 0
+                    && (1..=MAX_PAYLOAD).contains(&len)
+                    && transport.offer(id, &header, Payload { buffer, from: 0, len, token, inject: false })
+                {
+                    Some(SendStage::Offered { link: id })
                 } else {
-                    // The transport copies what it cannot send now: the message stays here.
-                    let (buffer, token) = (&mut send.lent.buffer, Token(number));
-                    let payload = Payload { buffer, from: 0, len: preview, token, inject: true };
-                    transport.submit(id, &header, payload, Urgency::Posted).into()
-                };
-                let stage = match submitted {
-                    ControlSubmitted::Taken => Some(SendStage::RtsSent { link: id }),
-                    ControlSubmitted::Broken => Some(SendStage::LinkFailed { link: id }),
-                    ControlSubmitted::Full => None,
+                    let submitted = if preview == 0 {
+                        transport.submit_control(id, &header, Urgency::Posted)
+                    } else {
+                        // The transport copies what it cannot send now: the message stays here.
+                        let payload = Payload { buffer, from: 0, len: preview, token, inject: true };
+                        transport.submit(id, &header, payload, Urgency::Posted).into()
+                    };
+                    match submitted {
+                        ControlSubmitted::Taken => Some(SendStage::RtsSent { link: id }),
+                        ControlSubmitted::Broken => Some(SendStage::LinkFailed { link: id }),
+                        ControlSubmitted::Full => None,
+                    }
                 };
                 link.tx.full = stage.is_none();
                 if stage.is_some() {

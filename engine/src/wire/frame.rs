@@ -1,4 +1,4 @@
-//! The wire format of an open link, version 5, the same over any transport.
+//! The wire format of an open link, version 6, the same over any transport.
 //! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows
 //! their lengths. [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is
 //! indexed unchecked.
@@ -34,15 +34,15 @@ pub use super::violation::Violation;
 use core::ops::Deref;
 
 /// Version of this format, exchanged in the hello.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// The longest header, in bytes.
 pub const MAX_HEADER: usize = 40;
 /// The longest payload of a frame, in bytes; longer messages go in several data frames.
 pub const MAX_PAYLOAD: usize = 1 << 20;
-/// The longest eager message, in bytes. A frame with a longer payload is a data frame: the engine
-/// submits the next one of its message when the transport is done with it, and no other frame has
-/// to keep its order with it.
+/// The longest eager message, in bytes.
 pub const MOST_EAGER: usize = 256 << 10;
+/// The least payload, in bytes, of a data frame that [is unordered](Frame::is_unordered).
+const LEAST_UNORDERED: usize = 16 << 10;
 
 /// Words of the longest header.
 pub const HEADER_WORDS: usize = MAX_HEADER / 8;
@@ -421,6 +421,14 @@ impl Frame {
         let (start, tag) = (u64::from_le_bytes(*start), u64::from_le_bytes(*tag));
         let id = start >> 32;
         (start == first(EAGER, TAGGED, 0) | id << 32).then_some((u32::try_from(id).ok()?, tag))
+    }
+
+    /// Whether a frame with a payload of `len` bytes need not keep its order with others, because
+    /// the engine submits the next one of its message or operation when the transport is done with
+    /// it: data frames but for short ones, and all frames that are longer than an eager message.
+    #[inline]
+    pub fn is_unordered(header: &[u8], len: usize) -> bool {
+        len > MOST_EAGER || len >= LEAST_UNORDERED && header.first() == Some(&DATA)
     }
 
     /// Where the payload goes and how many operations the frame acknowledges, if the header is that

@@ -5,25 +5,43 @@
 //! pool is faster. It reads the secret again with every payload, which proves that the bytes are
 //! those of that process.
 //!
-//! Only for payloads of more than [`MOST_EAGER`] bytes. Those are data frames of a rendezvous, and
-//! each waits for the one before, so a payload that cannot be read after all may come later
-//! through the pool, or be reported as absent.
+//! Sizes differ in what is faster: the receiver compares the two ways for each class of sizes, and
+//! the permission says for which classes it reads.
+//!
+//! Two kinds of payloads can be lent. One that need not keep its order with other frames may come
+//! later through the pool, or be reported as absent, if it cannot be read after all. And a message
+//! may be offered along with its RTS: if it is not read at once, it comes in data frames.
 
+use crate::chooser::{Chooser, Sent, Way};
+use crate::window::Share;
+use core::ops::Range;
 use ofi_core::Instant;
 use ofi_engine::transport::{RecvTarget, Token};
-use ofi_engine::wire::frame::{Header, MOST_EAGER};
-use ofi_memory::{Buffer, ChunkMut};
+use ofi_engine::wire::frame::{Header, Violation};
+use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process::Process;
-use std::time::Duration;
+use std::collections::VecDeque;
 
 /// Large payloads after which asking for permission pays.
-const ASK_AFTER: u32 = 16;
-/// The same before asking again after a refusal.
+const ASK_AFTER: u32 = 100;
+/// The same before asking again after a refusal, the first time and at most; it doubles each time.
 const ASK_AGAIN_AFTER: u32 = 4096;
-/// Payloads to time, either way, before the two are compared.
-const TRIALS: u32 = 4;
-/// Outcomes that may wait for room: more payloads than a peer that reads them has under way.
-const REPLIES: usize = 4096;
+const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
+/// Payloads of this length and more are hardly ever faster through the pool, so permission for them
+/// is asked for at once.
+const LONG: usize = 256 << 10;
+/// The smallest payload that may use cross-memory attach: messages up to its length are eager
+/// everywhere.
+const LEAST: usize = 32 << 10;
+/// Classes of sizes: from [`LEAST`] on, each twice as long as the one before, the last without end.
+const CLASSES: usize = 6;
+/// The most payloads that are lent at a time; the next ones go through the pool.
+const MOST_LENT: usize = 1024;
+/// The most outcomes that may wait for room: more than a peer lends at a time.
+const REPLIES: usize = 4 * MOST_LENT;
+/// Payloads in a row that the other side could not read, after which no more are lent. A few may
+/// have pages that the program has never touched.
+const REFUSALS: u32 = 8;
 
 /// When large payloads use cross-memory attach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,18 +53,65 @@ pub enum CmaMode {
     IfFaster,
     /// Where the system allows it.
     IfAllowed,
+    /// The same, and the receiver reads alone.
+    Read,
+    /// The same, and both sides copy where that is possible.
+    Both,
+}
+
+impl CmaMode {
+    /// All of them, for tests.
+    pub const ALL: [Self; 5] = [Self::Never, Self::IfFaster, Self::IfAllowed, Self::Read, Self::Both];
+}
+
+/// A set of classes of sizes, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Classes(u8);
+
+impl Classes {
+    const ALL: Self = Self((1 << CLASSES) - 1);
+
+    /// The class of a size of at least [`LEAST`].
+    fn index(len: usize) -> usize {
+        ((len / LEAST).max(1).ilog2() as usize).min(CLASSES - 1)
+    }
+
+    fn has(self, len: usize) -> bool {
+        self.0 >> Self::index(len) & 1 != 0
+    }
+
+    const fn and(self, others: Self) -> Self {
+        Self(self.0 & others.0)
+    }
+
+    const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of these are in `others`.
+    const fn are_in(self, others: Self) -> bool {
+        self.0 & !others.0 == 0
+    }
+
+    pub(crate) fn code(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    pub(crate) fn from_code(code: u64) -> Option<Self> {
+        let classes = Self(u8::try_from(code).ok()?);
+        classes.are_in(Self::ALL).then_some(classes)
+    }
 }
 
 /// Whether the other side may read our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CmaPermission {
     /// No; ask (again) after `more` payloads.
-    No {
-        more: u32,
-    },
+    No { more: u32 },
     /// Asked, not answered yet.
     Requested,
-    Yes,
+    /// It reads payloads of these classes. If some are missing, ask again after `more` payloads.
+    Yes { classes: Classes, more: u32 },
 }
 
 /// A payload lent to the other side, which reads it.
@@ -58,6 +123,26 @@ pub(crate) struct CmaLoan {
     pub(crate) from: usize,
     pub(crate) len: usize,
     pub(crate) token: Token,
+    /// A message that the other side may take along with its RTS.
+    pub(crate) is_offer: bool,
+    /// The other side has opened a window for it.
+    has_window: bool,
+}
+
+impl CmaLoan {
+    pub(crate) const fn new(
+        number: u32,
+        header: Header,
+        buffer: Buffer,
+        (from, len): (usize, usize),
+        (token, is_offer): (Token, bool),
+    ) -> Self {
+        Self { number, header, buffer, from, len, token, is_offer, has_window: false }
+    }
+
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
 }
 
 /// The result of reading a lent payload.
@@ -67,6 +152,8 @@ pub(crate) enum Outcome {
     Taken,
     /// The receiver could not read it: send it through the pool.
     Refused,
+    /// The receiver takes the offered message later.
+    Declined,
 }
 
 impl Outcome {
@@ -74,38 +161,24 @@ impl Outcome {
         match self {
             Self::Taken => 0,
             Self::Refused => 1,
+            Self::Declined => 2,
         }
     }
 
     pub(crate) fn from_code(code: u64) -> Option<Self> {
-        [Self::Taken, Self::Refused].into_iter().find(|outcome| outcome.code() == code)
+        [Self::Taken, Self::Refused, Self::Declined].into_iter().find(|outcome| outcome.code() == code)
     }
 }
 
-/// The best time over the latest payloads: the last [`TRIALS`] or more, once there are that many.
+/// The payloads that this side gets out of the other side's memory.
 #[derive(Debug, Default)]
-struct Best {
-    count: u32,
-    /// Nanoseconds per MiB, of the current [`TRIALS`] payloads and of those before.
-    now: u64,
-    before: u64,
-}
-
-impl Best {
-    fn note(&mut self, took: Duration, len: usize) {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let time = nanos.saturating_mul(1 << 20) / (len as u64).max(1);
-        if self.count.is_multiple_of(TRIALS) {
-            self.before = if self.count == 0 { u64::MAX } else { self.now };
-            self.now = time;
-        }
-        self.now = self.now.min(time);
-        self.count = self.count.saturating_add(1);
-    }
-
-    fn time(&self) -> u64 {
-        self.now.min(self.before)
-    }
+struct Reading {
+    /// Their classes.
+    granted: Classes,
+    /// How it gets those of each class, once the first large payload has come.
+    choosers: Option<Box<[Chooser; CLASSES]>>,
+    /// What this side claims first of payloads that both sides copy.
+    shares: [Share; CLASSES],
 }
 
 /// Cross-memory attach on a link, in both directions.
@@ -113,12 +186,23 @@ impl Best {
 pub(crate) struct Cma {
     how: CmaMode,
     permission: CmaPermission,
-    lent: Vec<CmaLoan>,
+    /// In the order in which the other side will mostly report them.
+    lent: VecDeque<CmaLoan>,
     next: u32,
+    /// How many of them the other side could not read, since it last could.
+    refusals: u32,
+    /// Bytes still to send through the pool before anything is compared: at first it is small, and
+    /// then its pages are touched for the first time.
+    cold: usize,
+    /// Large payloads of each class that this side has sent since.
+    sent: [Sent; CLASSES],
+    /// Large payloads after a refusal before this side asks again.
+    pause: u32,
     /// The process whose memory may be read.
     peer: Option<Process>,
-    pooled: Best,
-    read: Best,
+    reading: Reading,
+    /// The notice of what was written into the last window is not sent yet.
+    writing: bool,
     /// Outcomes not sent to the other side yet.
     untold: usize,
     /// The answer to the other side's last offer is not sent yet.
@@ -130,11 +214,15 @@ impl Default for Cma {
         Self {
             how: CmaMode::Never,
             permission: CmaPermission::No { more: ASK_AFTER },
-            lent: Vec::new(),
+            lent: VecDeque::new(),
             next: 0,
+            refusals: 0,
+            cold: 0,
+            sent: Default::default(),
+            pause: ASK_AGAIN_AFTER,
             peer: None,
-            pooled: Best::default(),
-            read: Best::default(),
+            reading: Reading::default(),
+            writing: false,
             untold: 0,
             answering: false,
         }
@@ -142,59 +230,116 @@ impl Default for Cma {
 }
 
 impl Cma {
-    pub(crate) fn new(how: CmaMode) -> Self {
-        let more = if how == CmaMode::IfAllowed { 1 } else { ASK_AFTER };
-        Self { how, permission: CmaPermission::No { more }, ..Self::default() }
+    /// `pool`: the size of a pool in bytes.
+    pub(crate) fn new(how: CmaMode, pool: usize) -> Self {
+        let (cold, more) = match how {
+            CmaMode::Never | CmaMode::IfFaster => (2 * pool, ASK_AFTER),
+            CmaMode::IfAllowed | CmaMode::Read | CmaMode::Both => (0, 1),
+        };
+        Self { how, permission: CmaPermission::No { more }, cold, ..Self::default() }
     }
 
     /// Counts a large payload that is about to be sent. True if it is time to ask for permission.
-    pub(crate) const fn is_time_to_ask(&mut self) -> bool {
+    pub(crate) fn is_time_to_ask(&mut self, len: usize) -> bool {
+        if self.how == CmaMode::Never {
+            return false;
+        }
+        let is_first = self.pause == ASK_AGAIN_AFTER;
+        if len >= LONG && is_first && matches!(self.permission, CmaPermission::No { .. }) {
+            return true;
+        }
+        if self.cold > 0 {
+            self.cold = self.cold.saturating_sub(len);
+            return false;
+        }
+        self.sent[Classes::index(len)].add();
         match &mut self.permission {
-            CmaPermission::No { more } if !matches!(self.how, CmaMode::Never) => {
+            CmaPermission::Requested => false,
+            CmaPermission::Yes { classes, .. } if *classes == Classes::ALL => false,
+            CmaPermission::No { more } | CmaPermission::Yes { more, .. } => {
                 *more = more.saturating_sub(1);
                 *more == 0
             }
-            _ => false,
+        }
+    }
+
+    /// Whether the other side may read large payloads of this length. The first ones of a class go
+    /// through the pool, for the other side to compare.
+    #[inline]
+    pub(crate) fn lends(&self, len: usize) -> bool {
+        match self.permission {
+            CmaPermission::Yes { classes, .. } => {
+                let is_for_pool =
+                    self.how == CmaMode::IfFaster && self.sent[Classes::index(len)].is_for_pool(len >= LONG);
+                classes.has(len) && !is_for_pool && self.lent.len() < MOST_LENT
+            }
+            CmaPermission::No { .. } | CmaPermission::Requested => false,
         }
     }
 
     /// Permission has been asked for.
     pub(crate) const fn asked(&mut self) {
         self.permission = CmaPermission::Requested;
+        self.refusals = 0;
     }
 
-    /// Takes the other side's answer. False if it grants without having been asked; a refusal is
-    /// valid at any time, even twice.
-    pub(crate) fn answered(&mut self, yes: bool) -> bool {
-        match (self.permission, yes) {
-            (CmaPermission::Requested, true) => self.permission = CmaPermission::Yes,
-            (_, true) => return false,
-            (CmaPermission::No { .. }, false) => {}
-            (_, false) => self.permission = CmaPermission::No { more: ASK_AGAIN_AFTER },
+    /// Takes the other side's answer. False if this side has not asked.
+    pub(crate) fn answered(&mut self, classes: Classes) -> bool {
+        let is_expected = self.permission == CmaPermission::Requested;
+        if is_expected {
+            self.permit(classes);
         }
-        true
+        is_expected
     }
 
-    /// The address of a part of a contiguous buffer, if the other side may read it.
-    pub(crate) fn place_of(&self, buffer: &Buffer, from: usize) -> Option<u64> {
-        (self.permission == CmaPermission::Yes && buffer.is_one_piece()).then(|| (buffer.address() + from) as u64)
+    /// The other side reads payloads of these classes at most. It may say so at any time: a
+    /// question may be on its way, or the permission gone already.
+    pub(crate) fn restricted(&mut self, classes: Classes) {
+        if let CmaPermission::Yes { classes: before, .. } = self.permission {
+            self.permit(before.and(classes));
+        }
     }
 
-    /// Lends a payload to the other side. Returns the number under which it reports the outcome.
-    pub(crate) fn lend(&mut self, header: Header, buffer: Buffer, from: usize, len: usize, token: Token) -> u32 {
-        self.next = self.next.wrapping_add(1);
-        self.lent.push(CmaLoan { number: self.next, header, buffer, from, len, token });
-        self.next
+    /// Sets the permission. This side asks for what is missing after a pause, which doubles.
+    fn permit(&mut self, classes: Classes) {
+        let was_all =
+            matches!(self.permission, CmaPermission::Requested | CmaPermission::Yes { classes: Classes::ALL, .. });
+        let more = match self.permission {
+            // A pause that is running goes on.
+            CmaPermission::Yes { more, .. } if !was_all => more,
+            _ => self.pause,
+        };
+        if was_all && classes != Classes::ALL {
+            self.pause = (2 * self.pause).min(ASK_AGAIN_AT_MOST);
+        }
+        self.permission =
+            if classes.is_none() { CmaPermission::No { more } } else { CmaPermission::Yes { classes, more } };
+    }
+
+    /// The address of a part of `len` bytes of a contiguous buffer, if the other side may read it.
+    pub(crate) fn place_of(&self, buffer: &Buffer, from: usize, len: usize) -> Option<u64> {
+        (self.lends(len) && buffer.is_one_piece()).then(|| (buffer.address() + from) as u64)
+    }
+
+    /// Lends a payload to the other side, under the number that [`Self::next_number`] returns.
+    pub(crate) fn lend(&mut self, loan: CmaLoan) {
+        self.next = loan.number;
+        self.lent.push_back(loan);
+    }
+
+    /// The number of the next loan, under which the other side reports the outcome.
+    pub(crate) const fn next_number(&self) -> u32 {
+        self.next.wrapping_add(1)
     }
 
     /// Ends the loan of that number.
     pub(crate) fn take_back(&mut self, number: u64) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
-        Some(self.lent.swap_remove(at))
+        self.lent.remove(at)
     }
 
     /// Whether the other side may still be reading a payload.
-    pub(crate) const fn has_lent(&self) -> bool {
+    pub(crate) fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
@@ -219,21 +364,35 @@ impl Cma {
         self.lent.drain(..)
     }
 
-    /// The peer could not read our memory; use the pool and ask again later.
-    pub(crate) const fn refused(&mut self) {
-        self.permission = CmaPermission::No { more: ASK_AGAIN_AFTER };
+    /// The other side has read a payload.
+    pub(crate) const fn was_read(&mut self) {
+        self.refusals = 0;
+    }
+
+    /// The other side could not read a payload. After some in a row all take the pool, and this
+    /// side asks again later.
+    pub(crate) fn refused(&mut self) {
+        self.refusals += 1;
+        if self.refusals >= REFUSALS && matches!(self.permission, CmaPermission::Yes { .. }) {
+            self.permit(Classes::default());
+        }
     }
 
     /// Tests whether this side can read the memory of a process: its secret must be at `at`.
     /// Returns the answer to send, or `None` if the previous one still waits.
-    pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> Option<bool> {
+    pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> Option<Classes> {
         if core::mem::replace(&mut self.answering, true) {
             // The peer asks again without having made room for the last answer.
             return None;
         }
-        self.peer = if self.how == CmaMode::Never { None } else { Process::find(pid, at, secret) };
-        self.read = Best::default();
-        Some(self.peer.is_some())
+        let found = if self.how == CmaMode::Never { None } else { Process::find(pid, at, secret) };
+        self.reading.choosers.iter_mut().flat_map(|choosers| choosers.iter_mut()).for_each(Chooser::try_again);
+        self.reading.granted = if found.is_some() { Classes::ALL } else { Classes::default() };
+        if found.is_some() {
+            // If it failed, earlier payloads may still lie in the memory of the process found before.
+            self.peer = found;
+        }
+        Some(self.reading.granted)
     }
 
     /// The process whose memory may be read.
@@ -241,91 +400,110 @@ impl Cma {
         self.peer.as_ref()
     }
 
-    /// Records how long a payload took through the pool.
-    pub(crate) fn note_pooled(&mut self, took: Duration, len: usize) {
-        self.pooled.note(took, len);
+    /// Whether the other side has permission, but has not been asked for its own.
+    pub(crate) fn asks_back(&self) -> bool {
+        !self.reading.granted.is_none()
+            && matches!(self.permission, CmaPermission::No { .. })
+            && self.how != CmaMode::Never
     }
 
-    /// Records how long reading a payload took. True if the pool is faster: revoke the permission.
-    pub(crate) fn note_read(&mut self, took: Duration, len: usize) -> bool {
-        self.read.note(took, len);
-        let judged = self.how == CmaMode::IfFaster && self.read.count == TRIALS && self.pooled.count >= TRIALS;
-        judged && self.read.time() > self.pooled.time()
+    /// Reads alone from now on: the other side did not report what it wrote.
+    pub(crate) fn read_alone(&mut self) {
+        if self.how != CmaMode::Never {
+            self.how = CmaMode::Read;
+        }
+    }
+
+    /// Whether both sides are to copy a payload of that length, which the other side has lent: it
+    /// can write to this side's memory, as this side has permission to read its own.
+    pub(crate) fn shares(&self, len: usize) -> bool {
+        matches!(self.permission, CmaPermission::Yes { .. })
+            && match self.how {
+                CmaMode::Never | CmaMode::Read => false,
+                CmaMode::Both => true,
+                CmaMode::IfFaster | CmaMode::IfAllowed => {
+                    let chooser = self.reading.choosers.as_ref().map(|choosers| &choosers[Classes::index(len)]);
+                    chooser.is_none_or(|chooser| chooser.next_lent() == Way::Both)
+                }
+            }
+    }
+
+    /// The part of a payload of `len` bytes that this side claims first.
+    pub(crate) fn share_of(&self, len: usize) -> Share {
+        self.reading.shares[Classes::index(len)]
+    }
+
+    /// The sender has claimed a part of such a payload; `waits`: this side waits for it.
+    pub(crate) fn adapt_share(&mut self, len: usize, waits: bool) {
+        self.reading.shares[Classes::index(len)].adapt(waits);
+    }
+
+    /// The other side opens a window for a payload of `len` bytes: the payload's loan, unless the
+    /// last window's notice waits for room.
+    ///
+    /// # Errors
+    /// A violation if nothing of the kind is lent, or the payload has had its window.
+    pub(crate) fn window_of(&mut self, number: u64, len: usize) -> Result<Option<(&CmaLoan, &Process)>, Violation> {
+        let loan = self.lent.iter_mut().find(|lent| u64::from(lent.number) == number && lent.len == len);
+        let loan = loan.ok_or(Violation("a window for a payload that was not offered"))?;
+        if core::mem::replace(&mut loan.has_window, true) {
+            return Err(Violation("a second window for a payload"));
+        }
+        Ok(self.peer.as_ref().filter(|_| !self.writing).map(|process| (&*loan, process)))
+    }
+
+    /// Whether the notice about the last window is still to be sent.
+    pub(crate) const fn is_writing(&self) -> bool {
+        self.writing
+    }
+
+    /// The notice of what was written into a window waits for room, or has been sent.
+    pub(crate) const fn set_writing(&mut self, writing: bool) {
+        self.writing = writing;
+    }
+
+    /// Takes note of when a large payload arrived, and how. If the pool is faster for its class,
+    /// returns the classes that this side still reads.
+    pub(crate) fn note(&mut self, way: Way, now: Instant, len: usize) -> Option<Classes> {
+        let class = Classes::index(len);
+        let choosers = self.reading.choosers.get_or_insert_default();
+        let is_pool_faster = choosers[class].note(way, now, len);
+        if !is_pool_faster || self.how != CmaMode::IfFaster || !self.reading.granted.has(len) {
+            return None;
+        }
+        self.reading.granted = Classes(self.reading.granted.0 & !(1 << class));
+        Some(self.reading.granted)
     }
 }
 
-/// Whether a payload of `len` bytes may use cross-memory attach.
+/// Whether a payload of `len` bytes is timed, and may use cross-memory attach if it waits for the
+/// one before.
+#[inline(always)]
 pub(crate) const fn is_large(len: usize) -> bool {
-    len > MOST_EAGER
+    len >= LEAST
 }
 
 /// Reads from address `from` of a process into the receive target. False if the memory cannot be
 /// read, or not without waiting for its pages.
 pub(crate) fn read(process: &Process, from: usize, target: &mut RecvTarget) -> bool {
-    if !process.is_present(from, target.take) {
-        return false;
-    }
-    let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
-    let mut fits = true;
-    target.buffer.for_each_mut(target.at, target.take, |piece| fits &= pieces.try_push(piece).is_ok());
-    fits && process.read(from, &mut pieces)
+    process.is_present(from, target.take) && read_part(process, from, target, 0..target.take)
 }
 
-pub(crate) fn since(start: Instant) -> Duration {
-    ofi_os::clock::now().since(start)
+/// Reads a part of a payload, whose pages are there.
+pub(crate) fn read_part(process: &Process, from: usize, target: &mut RecvTarget, part: Range<usize>) -> bool {
+    let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
+    let mut fits = true;
+    target.buffer.for_each_mut(target.at + part.start, part.len(), |piece| fits &= pieces.try_push(piece).is_ok());
+    fits && process.read(from + part.start, &mut pieces)
+}
+
+/// Writes a part of a lent payload to the other side's memory, whose pages are there.
+pub(crate) fn write_part(process: &Process, to: usize, loan: &CmaLoan, part: Range<usize>) -> bool {
+    let mut pieces = arrayvec::ArrayVec::<Chunk<'_>, { Process::PIECES }>::new();
+    let mut fits = true;
+    loan.buffer.for_each(loan.from + part.start, part.len(), |piece| fits &= pieces.try_push(piece).is_ok());
+    fits && process.write(to + part.start, &pieces)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn permission_is_requested_after_some_payloads_and_again_after_many() {
-        let mut direct = Cma::new(CmaMode::IfFaster);
-        assert!((1..ASK_AFTER).all(|_| !direct.is_time_to_ask()));
-        assert!(direct.is_time_to_ask());
-        direct.asked();
-        assert!(!direct.is_time_to_ask());
-        assert!(direct.answered(true));
-        assert!(direct.place_of(&Buffer::Owned(vec![1]), 0).is_some());
-        // Later the other side revokes the permission.
-        assert!(direct.answered(false));
-        assert!(direct.place_of(&Buffer::Owned(vec![1]), 0).is_none());
-        assert!(direct.answered(false));
-        assert!((1..ASK_AGAIN_AFTER).all(|_| !direct.is_time_to_ask()));
-        assert!(direct.is_time_to_ask());
-        // A permission that was not asked for.
-        assert!(!Cma::new(CmaMode::IfFaster).answered(true));
-        assert!(!Cma::new(CmaMode::Never).is_time_to_ask());
-    }
-
-    #[test]
-    fn the_faster_way_wins() {
-        for (pooled, read, worse) in [(100, 50, false), (50, 100, true)] {
-            let mut direct = Cma::new(CmaMode::IfFaster);
-            let micros = Duration::from_micros;
-            (0..10).for_each(|at| direct.note_pooled(micros(pooled + at), 1 << 20));
-            let told = (0..TRIALS).map(|at| direct.note_read(micros(read + u64::from(at)), 1 << 20));
-            assert_eq!(told.filter(|worse| *worse).count(), usize::from(worse));
-            assert!(!direct.note_read(micros(1000), 1 << 20), "once");
-        }
-    }
-
-    #[test]
-    fn a_side_that_reads_no_answers_gets_no_more_of_them() {
-        let pid = i32::try_from(std::process::id()).unwrap();
-        let secret: Box<[u8; 16]> = Box::new(ofi_os::random());
-        let at = secret.as_ptr().addr();
-        for (how, yes) in [(CmaMode::IfFaster, true), (CmaMode::Never, false)] {
-            let mut direct = Cma::new(how);
-            assert_eq!(direct.try_process(pid, at, *secret), Some(yes));
-            assert_eq!(direct.try_process(pid, 8, *secret), None);
-            direct.has_answered();
-            assert_eq!(direct.try_process(pid, 8, *secret), Some(false));
-        }
-        let mut direct = Cma::default();
-        assert!((0..REPLIES).all(|_| direct.reply()));
-        direct.replied();
-        assert!(direct.reply() && !direct.reply());
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use ofi_engine::transport::{Down, LinkEvents, LinkId};
 use ofi_engine::wire::frame::Violation;
 use ofi_os::control_socket::LivenessPipe;
 use ofi_os::descriptor::PrivateFd;
+use ofi_os::process::Process;
 use ofi_sync::lines::SleepState;
 pub(crate) use peer::{Peer, unreachable};
 use presence::Presence;
@@ -23,6 +24,8 @@ mod peer;
 mod presence;
 mod read;
 mod send;
+#[cfg(test)]
+mod tests;
 
 /// How far the handshake of a link is.
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub(crate) struct Conn {
     pub(crate) state: State,
     /// The other side's process or endpoint is gone.
     pub(crate) lost: bool,
+    /// This side has written into a window since it last notified the other side.
+    pub(crate) has_written: bool,
     /// Distinguishes the links that have the same slot one after the other.
     pub(crate) serial: u64,
     pub(crate) sender: Sender,
@@ -72,6 +77,7 @@ impl Conn {
         Ok(Self {
             state,
             lost: false,
+            has_written: false,
             serial: 0,
             sender: Sender::new(&region, side)?,
             receiver: Receiver::new(&region, side.other()),
@@ -95,7 +101,7 @@ impl Conn {
     /// Whether there is something to read or new room for a waiting send, or the other side has
     /// left.
     pub(crate) fn has_news(&mut self) -> bool {
-        self.is_ready() || self.presence.is_gone() || self.sender.has_new_room()
+        self.has_next() || self.presence.is_gone() || self.sender.has_new_room()
     }
 
     /// Whether the request will never be answered: the endpoint that received it has ended.
@@ -104,9 +110,16 @@ impl Conn {
         matches!(&self.state, State::Asking(Some(liveness)) if liveness.is_closed()) && !self.is_ready()
     }
 
-    /// Returns to the engine every buffer that the link kept. The link is at its end.
-    pub(crate) fn abandon(&mut self, link: LinkId, events: &mut impl LinkEvents) {
-        if let Some(target) = self.receiver.take_target() {
+    /// Returns to the engine every buffer that the link kept. The link is at its end. True if the
+    /// sender of a payload was late with its part of the copy.
+    pub(crate) fn abandon(&mut self, link: LinkId, events: &mut impl LinkEvents) -> bool {
+        let is_dead = || {
+            let is_over = self.peer.life.as_ref().is_some_and(|life| life.is_over());
+            is_over || self.cma.peer().is_none_or(Process::has_ended)
+        };
+        let shared = self.receiver.take_shared(self.presence.own_window(), is_dead);
+        let was_late = shared.as_ref().is_some_and(|(_, late)| *late);
+        for target in shared.map(|(target, _)| target).into_iter().chain(self.receiver.take_target()) {
             events.handle_recv_retry(link, target);
         }
         for CmaLoan { token, buffer, .. } in self.cma.take_all_back() {
@@ -115,6 +128,7 @@ impl Conn {
         for (token, buffer) in self.sender.take_back() {
             events.handle_send_returned(link, token, buffer);
         }
+        was_late
     }
 
     /// The reason for a link whose peer is gone.

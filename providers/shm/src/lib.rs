@@ -2,6 +2,7 @@
 //! `README.md` for its limits and `region.rs` for the layout of the shared memory.
 #![deny(unsafe_code)]
 
+mod chooser;
 pub mod cma;
 mod conn;
 mod control;
@@ -11,6 +12,7 @@ mod names;
 mod offer;
 mod region;
 pub mod transport;
+mod window;
 
 use cma::CmaMode;
 pub use listener::ShmListener;
@@ -38,14 +40,17 @@ pub const SOCKET_DIR: Param = Param {
 pub const DIRECT: Param = Param {
     name: "FI_SHM_DIRECT",
     kind: ParamKind::String,
-    help: "When large messages use cross-memory attach (the receiver reads the sender's memory): auto, where the system \
-           allows it and it measures faster than shared memory; on, where the system allows it; off (default: auto)",
+    help: "When large messages use cross-memory attach (the receiver reads the sender's memory, or both sides copy at \
+           once): auto, where the system allows it and it measures faster than shared memory; on, where the system \
+           allows it; read or both, the same by one side or by both sides; off (default: auto)",
 };
 
 fn settings(account: &Arc<Account>) -> Settings {
     let space = SOCKET_DIR.text().map_or(Space::Abstract, |folder| Space::Folder(folder.into()));
     let cma = match DIRECT.text().as_deref() {
         Some("on") => CmaMode::IfAllowed,
+        Some("read") => CmaMode::Read,
+        Some("both") => CmaMode::Both,
         Some("off") => CmaMode::Never,
         _ => CmaMode::IfFaster,
     };

@@ -3,13 +3,14 @@
 //! do not fit into lines. The initiator creates it.
 //!
 //! ```text
-//! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128
+//! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128 · window 2 × u64 @192 (`window.rs`)
 //! 256    side 1: the same
 //! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
 //!        pool of side 0 · pool of side 1, equally long, up to the end
 //! ```
 #![allow(unsafe_code)]
 
+use crate::window::Words;
 use core::ptr::NonNull;
 use ofi_memory::Shared;
 use ofi_os::descriptor::PrivateFd;
@@ -60,6 +61,8 @@ enum Word {
     Consumed = 0,
     Asleep = 64,
     Gone = 128,
+    Claims = 192,
+    Finished = 200,
 }
 
 impl Region {
@@ -87,7 +90,7 @@ impl Region {
 
     fn word(&self, side: Side, word: Word) -> NonNull<AtomicU64> {
         let at = side as usize * SIDE + word as usize;
-        // SAFETY: the first page is mapped, `at` lies in it and is a multiple of 64.
+        // SAFETY: the first page is mapped, `at` lies in it and is a multiple of 8.
         unsafe { self.mapping.base().add(at) }.cast()
     }
 
@@ -103,6 +106,16 @@ impl Region {
         // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both
         // processes.
         unsafe { self.word(side, Word::Gone).as_ref() }
+    }
+
+    /// The words of the window that a side opens.
+    pub(crate) fn window(&self, side: Side) -> Words<'_> {
+        let [claims, finished] = [Word::Claims, Word::Finished].map(|word| {
+            // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both
+            // processes.
+            unsafe { self.word(side, word).as_ref() }
+        });
+        Words { claims, finished }
     }
 
     /// The ring that a side writes.

@@ -3,7 +3,7 @@
 //! each link's memory, and a peer wakes it by a control message.
 //! Invariant: a link leaves the table only through `drop_link`, which returns everything it kept.
 
-use crate::cma::CmaMode;
+use crate::cma::{CmaMode, is_large};
 use crate::conn::{Conn, INLINE, Out, Peer, ReadError, State, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
@@ -148,7 +148,10 @@ impl ShmTransport {
         self.undelivered.deliver(events);
         // First: the application may reuse what the other side reads as soon as it is returned.
         conn.presence.leave();
-        conn.abandon(id(slot), events);
+        if conn.abandon(id(slot), events) && self.settings.cma != CmaMode::Never {
+            self.settings.cma = CmaMode::Read;
+            self.conns.iter_mut().for_each(|(_, conn)| conn.cma.read_alone());
+        }
         if conn.presence.must_wake(News::Line) {
             // A peer that cannot be woken is gone.
             drop(self.control.wake(&conn.peer.name));
@@ -190,8 +193,10 @@ impl ShmTransport {
         match conn.read(id(slot), self.sleep.orders(), events) {
             Ok(any) => {
                 if any {
-                    // The peer may be waiting for the room that the read made.
-                    Self::wake(conn, News::Room, &self.control);
+                    // The peer may be waiting for the room that the read made, or for a payload of
+                    // its own.
+                    let news = if core::mem::take(&mut conn.has_written) { News::Line } else { News::Room };
+                    Self::wake(conn, news, &self.control);
                     if conn.sender.has_more() {
                         // Send now: the peer may wait for nothing else, and the next poll be far
                         // off.
@@ -347,6 +352,16 @@ impl Transport for ShmTransport {
         }
         Self::wake(conn, News::Line, control);
         true
+    }
+
+    #[inline(always)]
+    fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {
+        let may = |conn: &Conn| conn.cma.place_of(buffer, 0, len).is_some();
+        is_large(len) && self.conns.get(link.index()).is_some_and(may)
+    }
+
+    fn offer(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>) -> bool {
+        self.submit_offer(link.index(), header, &mut payload)
     }
 
     #[inline(always)]

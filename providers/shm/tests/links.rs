@@ -256,18 +256,62 @@ fn large_messages_are_read_out_of_the_senders_memory_if_wanted() {
 }
 
 #[test]
+fn both_sides_copy_large_messages_if_wanted() {
+    let (mut a, mut b) = (open_direct(CmaMode::Both), open_direct(CmaMode::Both));
+    let (to_b, to_a) = (a.know(b.addr()), b.know(a.addr()));
+    // Each side grants permission to the other.
+    for _ in 0..4 {
+        exchange(&mut a, &mut b, to_b, LARGE);
+        exchange(&mut b, &mut a, to_a, LARGE);
+    }
+    let bytes: Vec<u8> = (0..1 << 20).map(|at: usize| u8::try_from(at * 7 % 251).unwrap()).collect();
+    let end = clock::now() + Duration::from_secs(20);
+    std::thread::scope(|scope| {
+        let (bytes, own) = (&bytes, a.ep.clone());
+        let receiver = scope.spawn(move || {
+            for tag in 0.. {
+                let got = b.receive(FiAddr::UNSPEC, tag, 1 << 20);
+                let ended = loop {
+                    assert!(clock::now() < end, "{}", b.ep.describe());
+                    b.progress();
+                    if let Some(ended) = b.take(got).pop() {
+                        break ended;
+                    }
+                };
+                match len_of(&ended.outcome) {
+                    0 => break,
+                    len => assert!(ended.bytes[..len] == **bytes, "other bytes came than were sent"),
+                }
+            }
+        });
+        // Whether the two threads copy at the same time is up to the system.
+        let mut tag = 0;
+        while process::seam::bytes_written() == 0 {
+            assert!(clock::now() < end, "the sender has written nothing into the receiver's memory");
+            let sent = a.send(to_b, tag, bytes.clone());
+            wait(&mut a, &own, sent);
+            tag += 1;
+        }
+        let sent = a.send(to_b, tag, Vec::new());
+        wait(&mut a, &own, sent);
+        receiver.join().unwrap();
+    });
+    a.ep.close();
+}
+
+#[test]
 fn nothing_is_read_out_of_the_senders_memory_if_not_wanted() {
-    for (mine, theirs) in [
-        (CmaMode::Never, CmaMode::IfAllowed),
-        (CmaMode::IfAllowed, CmaMode::Never),
-        (CmaMode::IfFaster, CmaMode::IfFaster),
+    for (mine, theirs, len) in [
+        (CmaMode::Never, CmaMode::IfAllowed, LARGE),
+        (CmaMode::IfAllowed, CmaMode::Never, LARGE),
+        (CmaMode::IfFaster, CmaMode::IfFaster, 128 << 10),
     ] {
         let (mut a, mut b) = (open_direct(mine), open_direct(theirs));
         let to_b = a.know(b.addr());
         let before = process::seam::bytes_read();
         // Too few messages to measure which way is faster.
         for _ in 0..3 {
-            exchange(&mut a, &mut b, to_b, LARGE);
+            exchange(&mut a, &mut b, to_b, len);
         }
         assert_eq!(process::seam::bytes_read(), before);
     }

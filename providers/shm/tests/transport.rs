@@ -51,6 +51,10 @@ impl LinkEvents for Recorder {
         }
         Ok(Disposition::Done)
     }
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
+        Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take }))
+    }
+    fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
         self.0.push(Event::Placed);
         Ok(())

@@ -35,6 +35,8 @@ impl Planned {
         };
         let frame = if len > MOST_EAGER || rng.u8(0..8) == 0 {
             Frame::Data { token: number }
+        } else if rng.u8(0..8) == 0 {
+            Frame::Rts { id: number, len: len as u64, info }
         } else {
             Frame::Eager { id: number, info }
         };
@@ -83,8 +85,15 @@ impl Planned {
         self.payload().unwrap_or_default()
     }
 
-    /// True for a data frame that need not keep its order with others (`MOST_EAGER`).
+    /// Whether [`Transport::offer`] may take it.
+    ///
+    /// [`Transport::offer`]: ofi_engine::transport::Transport::offer
+    pub(crate) fn may_be_offered(&self) -> bool {
+        !self.bytes().is_empty() && matches!(Frame::parse(&self.header), Ok(Frame::Rts { .. }))
+    }
+
+    /// Whether it need not keep its order with others.
     pub(crate) fn is_unordered(&self) -> bool {
-        self.bytes().len() > MOST_EAGER
+        Frame::is_unordered(&self.header, self.bytes().len())
     }
 }

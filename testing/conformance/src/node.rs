@@ -144,11 +144,15 @@ impl<T: Transport> Node<T> {
         let (address, whole) = buffer.as_ref().map_or((0, 0), |buffer| (buffer.address(), buffer.len()));
         let token = self.next_token;
         self.next_token += 1;
-        let payload = Payload { buffer: &mut buffer, from, len: bytes.len(), token: Token(token), inject };
-        let outcome = self.transport.submit(id, &frame.header, payload, urgency);
+        let len = bytes.len();
+        let offer = Payload { buffer: &mut buffer, from, len, token: Token(token), inject: false };
+        let is_offered = frame.may_be_offered() && rng.u8(0..4) > 0 && self.transport.offer(id, &frame.header, offer);
+        let payload = Payload { buffer: &mut buffer, from, len, token: Token(token), inject };
+        let outcome =
+            if is_offered { Submitted::Kept } else { self.transport.submit(id, &frame.header, payload, urgency) };
         match outcome {
             Submitted::Kept => {
-                assert!(!inject, "link {} keeps an injected payload", id.0);
+                assert!(!inject || is_offered, "link {} keeps an injected payload", id.0);
                 assert!(buffer.is_none(), "link {} both keeps and returns a payload", id.0);
                 let kept = Kept { link: id, address, len: whole, from, frame: frame.clone() };
                 self.observer.kept.insert(token, kept);

@@ -38,6 +38,8 @@ struct Target {
     take: usize,
     len: usize,
     frame: Planned,
+    /// If the transport cannot bring the payload, the frame has arrived without it.
+    is_offered: bool,
 }
 
 /// A payload that the transport has kept.
@@ -244,9 +246,21 @@ impl LinkEvents for Observer {
         let take = if self.takes_all || self.rng.u8(0..5) > 0 { len } else { self.rng.usize(0..=len) };
         let (at, tail) = (self.rng.usize(0..100), self.rng.usize(0..100));
         let buffer = Buffer::Owned(vec![FILL; at + take + tail]);
-        let target = Target { address: buffer.address(), at, take, len: buffer.len(), frame };
+        let target = Target { address: buffer.address(), at, take, len: buffer.len(), frame, is_offered: false };
         self.links.get_mut(&id).expect("it was there").target = Some(target);
         Ok(Disposition::Into(RecvTarget { buffer, at, take }))
+    }
+
+    fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
+        let answer = self.handle_frame(id, header, Incoming::Streaming(len))?;
+        if let Some(target) = &mut self.links.get_mut(&id).expect("it was there").target {
+            target.is_offered = true;
+        }
+        Ok(answer)
+    }
+
+    fn handle_offer_declined(&mut self, id: LinkId, token: Token, buffer: Buffer) {
+        self.take_back(id, token, &buffer, "an offer that the other side declines");
     }
 
     fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
@@ -272,13 +286,15 @@ impl LinkEvents for Observer {
     }
 
     fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
-        let Target { frame, .. } = self.take_target(id, &target, "a payload that does not come");
+        let Target { frame, is_offered, .. } = self.take_target(id, &target, "a payload that does not come");
         let link = &self.links[&id];
         let ledger = &mut *self.ledger.borrow_mut();
         let channel = &mut ledger.channels[link.channel];
         let may_end = channel.may_end();
         let flow = &mut channel.flows[1 - link.side];
-        if frame.is_unordered() && flow.unordered.is_none() {
+        if is_offered {
+            flow.arrived += 1;
+        } else if frame.is_unordered() && flow.unordered.is_none() {
             flow.unordered = Some(frame);
         } else {
             assert!(may_end, "link {}: a payload does not come, though nothing ends the link", id.0);

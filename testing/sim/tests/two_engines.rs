@@ -128,7 +128,8 @@ impl Medium for Memory {
     }
 
     fn opener(&self, rng: &mut fastrand::Rng) -> Opener<ShmTransport> {
-        let direct = if rng.bool() { CmaMode::IfAllowed } else { CmaMode::IfFaster };
+        let modes = [CmaMode::IfFaster, CmaMode::IfAllowed, CmaMode::Read, CmaMode::Both];
+        let direct = rng.choice(modes).unwrap_or_default();
         let settings = shm::Settings { cma: direct, ..shm::Settings::default() };
         Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))
     }

@@ -8,9 +8,14 @@
 //! Hello    identity [16] · flags u64 · offset u32 · 0 u32; length: bytes there
 //! End      nothing follows
 //! Direct   header in 40 bytes · address u64 · number u64; length: of the payload (`cma.rs`)
+//! Offer    the same, of a message that the peer may take at once
 //! Absent   header; length: of the payload, whose memory is gone
 //! Outcome  number u64 · outcome of the payload of that number u64
-//! Permission  1: this side can read the other's memory, 0: it cannot, or does not any more
+//! Window   number u64 · address u64 · time at which it opened, in nanoseconds of the clock, u64; length: of the
+//!          payload, which the other side lent and writes there
+//! Written  number u64: of the payload whose claimed parts the other side has finished
+//! Permission  the classes of payloads that this side reads in the other's memory, one bit each · whether the other
+//!          side has asked u64
 //! ```
 
 use ofi_engine::wire::frame::{HEADER_WORDS, Header, Violation};
@@ -33,6 +38,9 @@ pub(super) const KIND_DIRECT: u64 = 6;
 pub(super) const KIND_OUTCOME: u64 = 7;
 pub(super) const KIND_PERMISSION: u64 = 8;
 pub(super) const KIND_ABSENT: u64 = 9;
+pub(super) const KIND_WINDOW: u64 = 10;
+pub(super) const KIND_WRITTEN: u64 = 11;
+pub(super) const KIND_OFFER: u64 = 12;
 
 /// Flag of a hello: the sender takes part in ordering memory accesses across processes.
 pub(super) const ORDERS: u64 = 1;

@@ -2,6 +2,7 @@
 //! or sleeps, that it has gone, and which bit of its ready bitmap stands for the link.
 
 use crate::region::{ReadyBitmap, Region, Side};
+use crate::window::Words;
 use ofi_sync::lines::{self, News, Order, SleepState, WakeAction, order_own, wake_action};
 use ofi_sync::primitive::Ordering;
 use std::sync::Arc;
@@ -47,6 +48,19 @@ impl Presence {
         }
     }
 
+    /// Whether the other side polls, so that a line which it need not read may be of use to it.
+    pub(super) fn is_attentive(&self) -> bool {
+        !lines::sleep_hint(self.region.asleep(self.side.other())).0
+    }
+
+    /// Lets the other side, if it polls, notice such a line soon.
+    pub(super) fn hint(&self) {
+        let (_, is_idle) = lines::sleep_hint(self.region.asleep(self.side.other()));
+        if is_idle && let Some((bitmap, place)) = &self.bitmap {
+            bitmap.set(*place);
+        }
+    }
+
     /// Publishes whether this side polls or sleeps.
     pub(crate) fn announce(&self, state: SleepState) {
         state.announce(self.region.asleep(self.side));
@@ -55,6 +69,16 @@ impl Presence {
     /// Whether the other side has woken this one since it announced its sleep.
     pub(crate) fn was_woken(&self) -> bool {
         lines::was_woken(self.region.asleep(self.side))
+    }
+
+    /// The words of the window that this side opens.
+    pub(super) fn own_window(&self) -> Words<'_> {
+        self.region.window(self.side)
+    }
+
+    /// The words of the window that the other side opens.
+    pub(super) fn their_window(&self) -> Words<'_> {
+        self.region.window(self.side.other())
     }
 
     /// Marks this side as gone.

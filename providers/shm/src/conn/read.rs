@@ -1,13 +1,14 @@
 //! The receiving half of a link: reads its lines, and the payloads that come through the pool.
 
 use super::line::{
-    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OUTCOME, KIND_PERMISSION,
-    KIND_PIECE, KIND_POOLED, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
+    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
+    KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, KIND_WRITTEN, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
 };
-use super::{Conn, ReadError, State};
-use crate::cma::is_large;
+use super::{Conn, Out, ReadError, State};
+use crate::chooser::Way;
+use crate::cma::{Classes, is_large};
 use crate::region::{Pool, Region, Ring, Side};
-use ofi_core::Instant;
+use crate::window::Words;
 use ofi_engine::transport::{Disposition, Incoming, LinkEvents, LinkId, RecvTarget};
 use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::wire::hello;
@@ -15,6 +16,8 @@ use ofi_sync::lines::{BODY, Reader};
 use std::sync::Arc;
 
 mod cma;
+
+use cma::Shared;
 
 /// Lines read from a link before others have their turn.
 const READS: usize = 64;
@@ -29,8 +32,6 @@ struct Coming {
     target: Option<RecvTarget>,
     done: usize,
     total: usize,
-    /// When it began, if it is large enough to be timed.
-    began: Option<Instant>,
 }
 
 /// The state of the receiving half of a link.
@@ -39,17 +40,24 @@ pub(super) struct Receiver {
     reader: Reader<Ring>,
     pool: Pool,
     coming: Option<Coming>,
+    /// The payload whose last part the sender copies.
+    shared: Option<Shared>,
 }
 
 impl Receiver {
     /// Reads what `writer` sends.
     pub(super) fn new(region: &Arc<Region>, writer: Side) -> Self {
-        Self { reader: Reader::new(region.ring(writer)), pool: region.pool(writer), coming: None }
+        Self { reader: Reader::new(region.ring(writer)), pool: region.pool(writer), coming: None, shared: None }
     }
 
-    /// Returns the target of the payload that is arriving. The link is at its end.
+    /// Returns the target of the payload that is arriving through the pool. The link is at its end.
     pub(super) fn take_target(&mut self) -> Option<RecvTarget> {
-        self.coming.take()?.target
+        self.coming.take().and_then(|coming| coming.target)
+    }
+
+    /// The same of one that both sides copy, and whether its sender was late with its part.
+    pub(super) fn take_shared(&mut self, window: Words<'_>, is_dead: impl Fn() -> bool) -> Option<(RecvTarget, bool)> {
+        self.shared.take().map(|shared| shared.into_target(window, is_dead))
     }
 
     /// Consumes a line.
@@ -71,9 +79,23 @@ impl Conn {
         self.receiver.reader.is_ready()
     }
 
+    /// Whether reading would get on: a payload whose last part the sender still writes comes before
+    /// the lines behind it.
+    pub(super) fn has_next(&self) -> bool {
+        match &self.receiver.shared {
+            Some(shared) => shared.is_written(self.presence.own_window()),
+            None => self.is_ready(),
+        }
+    }
+
     /// Reads lines, at most [`READS`] and about [`BYTES`]. True if there were any.
     #[inline(always)]
     pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
+        let ends = self.receiver.shared.is_some();
+        if ends && !self.end_shared(link, events)? {
+            // No frame comes before the payload that is arriving.
+            return Ok(false);
+        }
         let (mut lines, mut bytes) = (0, 0);
         let mut next = self.receiver.reader.head();
         while let Some(word) = next
@@ -86,13 +108,14 @@ impl Conn {
             lines += 1;
             if !self.read_short(link, word, events)? {
                 bytes += self.read_any(link, word, ours, events)?;
-                if bytes >= BYTES {
+                if bytes >= BYTES || self.receiver.shared.is_some() || self.cma.is_writing() {
+                    // The other side waits for what this one has copied.
                     break;
                 }
             }
             next = self.receiver.reader.head();
         }
-        Ok(lines > 0)
+        Ok(lines > 0 || ends)
     }
 
     /// Reads a frame that fits into one line. False, with nothing done, if the line is anything
@@ -152,14 +175,28 @@ impl Conn {
                 bytes = len;
                 self.read_cma(link, header, len, &body, events)?;
             }
+            KIND_OFFER => {
+                bytes = len;
+                self.read_offer(link, header, len, &body, events)?;
+            }
             KIND_ABSENT => self.read_absent(link, header, len, &body, events)?,
             KIND_OUTCOME => self.read_outcome(link, body[0], body[1], events)?,
             KIND_PERMISSION => {
                 self.receiver.reader.advance(1);
-                if !self.cma.answered(body[0] != 0) {
-                    return Err(Violation("an unsolicited cross-memory attach permission").into());
+                let classes =
+                    Classes::from_code(body[0]).ok_or(Violation("a permission for unknown classes of payloads"))?;
+                match body[1] {
+                    0 => self.cma.restricted(classes),
+                    1 if self.cma.answered(classes) => {}
+                    _ => return Err(Violation("an unsolicited cross-memory attach permission").into()),
                 }
             }
+            KIND_WINDOW => {
+                bytes = len / 2;
+                self.read_window(len, &body)?;
+            }
+            // It has woken this side: the words of the window say the rest.
+            KIND_WRITTEN => self.receiver.advance(),
             KIND_END => {
                 self.receiver.advance_now();
                 return Err(ReadError::Ended);
@@ -213,8 +250,7 @@ impl Conn {
             Disposition::Into(target) => Some(target),
             Disposition::Done => None,
         };
-        let began = is_large(total).then(ofi_os::clock::now);
-        self.receiver.coming = Some(Coming { target, done: 0, total, began });
+        self.receiver.coming = Some(Coming { target, done: 0, total });
         self.land(link, at, len, events)?;
         Ok(len)
     }
@@ -245,10 +281,11 @@ impl Conn {
         }
         coming.done += len;
         if coming.done == coming.total
-            && let Some(Coming { target, total, began, .. }) = self.receiver.coming.take()
+            && let Some(Coming { target, total, .. }) = self.receiver.coming.take()
         {
-            if let Some(began) = began {
-                self.cma.note_pooled(crate::cma::since(began), total);
+            if is_large(total) {
+                let left = self.cma.note(Way::Pool, ofi_os::clock::now(), total);
+                left.into_iter().for_each(|left| self.sender.queue(Out::Permission(left, false)));
             }
             if let Some(target) = target {
                 events.handle_recv_done(link, target)?;

@@ -2,10 +2,10 @@
 //! waits.
 
 use super::line::{
-    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OUTCOME, KIND_PERMISSION,
-    KIND_PIECE, KIND_POOLED, LINE, ORDERS, body_of, head, place, words,
+    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
+    KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, KIND_WRITTEN, LINE, ORDERS, body_of, head, place, words,
 };
-use crate::cma::{Cma, Outcome};
+use crate::cma::{Classes, Cma, CmaLoan, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
@@ -38,8 +38,12 @@ pub(crate) enum Out {
     Hello(Vec<u8>, [u8; 16]),
     /// The number of a payload that the other side lent, and its outcome.
     Outcome(u64, Outcome),
-    /// Whether this side reads the other side's memory.
-    Permission(bool),
+    /// The number of a payload that was lent to the other side: this side has finished the parts
+    /// that it claimed in the window.
+    Written(u64),
+    /// The classes of payloads that this side reads in the other side's memory, and whether the
+    /// other side has asked.
+    Permission(Classes, bool),
     /// Nothing follows.
     End,
 }
@@ -387,9 +391,16 @@ impl Sender {
                     }
                     done
                 }
-                Out::Permission(yes) => {
-                    let done = self.send_word(KIND_PERMISSION, u64::from(*yes), 0)?;
+                Out::Written(number) => {
+                    let done = self.send_word(KIND_WRITTEN, *number, 0)?;
                     if done {
+                        cma.set_writing(false);
+                    }
+                    done
+                }
+                Out::Permission(classes, is_answer) => {
+                    let done = self.send_word(KIND_PERMISSION, classes.code(), u64::from(*is_answer))?;
+                    if done && *is_answer {
                         cma.has_answered();
                     }
                     done
@@ -435,16 +446,34 @@ impl Sender {
         Ok(room)
     }
 
-    /// Lends a large payload to the other side, if it may read it and there is room for a line now.
-    /// Takes the buffer out of `payload` then.
-    pub(crate) fn send_cma(&mut self, cma: &mut Cma, header: &Header, payload: &mut Payload<'_>) -> bool {
+    /// Whether [`Self::tell_window`] may be called now.
+    pub(crate) fn has_room_for_window(&mut self) -> bool {
+        self.out.is_empty() && self.writer.has_room(1) == Ok(true)
+    }
+
+    /// Tells the other side that a window for its payload is open.
+    pub(crate) fn tell_window(&mut self, number: u32, to: usize, len: usize) {
+        let now = ofi_os::clock::now().nanos();
+        self.writer.write(head(KIND_WINDOW, 0, len), &[number.into(), to as u64, now, 0, 0, 0, 0]);
+    }
+
+    /// Lends a large payload to the other side, if it may read it and there is room for a line now;
+    /// `is_offer`: along with the message's RTS. Takes the buffer out of `payload` then.
+    pub(crate) fn send_cma(
+        &mut self,
+        cma: &mut Cma,
+        header: &Header,
+        payload: &mut Payload<'_>,
+        is_offer: bool,
+    ) -> bool {
         let &mut Payload { from, len, token, .. } = payload;
-        let place = payload.buffer.as_ref().and_then(|buffer| cma.place_of(buffer, from));
+        let place = payload.buffer.as_ref().and_then(|buffer| cma.place_of(buffer, from, len));
         let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };
         let Some(buffer) = payload.buffer.take() else { return false };
-        let number = cma.lend(*header, buffer, from, len, token);
+        let number = cma.next_number();
+        cma.lend(CmaLoan::new(number, *header, buffer, (from, len), (token, is_offer)));
         let body = body_of(header, [place, u64::from(number)]);
-        self.writer.write(head(KIND_DIRECT, header.len(), len), &body);
+        self.writer.write(head(if is_offer { KIND_OFFER } else { KIND_DIRECT }, header.len(), len), &body);
         true
     }
 }

@@ -47,8 +47,12 @@ impl ShmTransport {
         let slot = self.link_of(*number, *theirs, from);
         if let Some(slot) = slot.filter(|slot| matches!(self.conns[*slot].state, State::Open)) {
             let conn = &mut self.conns[slot];
-            if let Some(yes) = conn.cma.try_process(*pid, *at, *secret) {
-                conn.sender.queue(Out::Permission(yes));
+            if let Some(classes) = conn.cma.try_process(*pid, *at, *secret) {
+                conn.sender.queue(Out::Permission(classes, true));
+                // To copy its payloads together, the peer must reach this side's memory too.
+                if conn.cma.asks_back() && self.control.offer(&conn.peer.name, conn.peer.request).is_ok() {
+                    conn.cma.asked();
+                }
             }
             self.list(slot);
         }

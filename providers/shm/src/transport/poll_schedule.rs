@@ -151,7 +151,7 @@ impl PollSchedule {
 
 impl ShmTransport {
     pub(super) fn insert(&mut self, mut conn: Conn) -> usize {
-        conn.cma = Cma::new(self.settings.cma);
+        conn.cma = Cma::new(self.settings.cma, self.settings.pool);
         conn.serial = self.probes.add(self.conns.vacant_key(), ofi_os::clock::now());
         let slot = self.conns.insert(conn);
         let rank = self.schedule.push(slot);

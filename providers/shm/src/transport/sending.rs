@@ -2,10 +2,11 @@
 
 use super::ShmTransport;
 use crate::cma::is_large;
-use crate::conn::{INLINE, Large, Out, State};
+use crate::conn::{Conn, INLINE, Large, Out, State};
+use crate::control::ControlChannel;
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{LinkId, Payload, Submitted};
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::lines::News;
 
@@ -150,13 +151,30 @@ impl ShmTransport {
         if payload.inject || conn.sender.has_more() {
             return false;
         }
-        if conn.cma.is_time_to_ask() {
-            // If the socket is full, the next payload asks.
-            if self.control.offer(&conn.peer.name, conn.peer.request).is_ok() {
-                conn.cma.asked();
-            }
+        Self::ask_for_cma(conn, &self.control, payload.len);
+        if !Frame::is_unordered(header, payload.len) || !conn.sender.send_cma(&mut conn.cma, header, payload, false) {
+            return false;
         }
-        if !conn.sender.send_cma(&mut conn.cma, header, payload) {
+        Self::wake(conn, News::Line, &self.control);
+        true
+    }
+
+    /// Counts a large payload, and asks the other side to read our memory when it is time.
+    fn ask_for_cma(conn: &mut Conn, control: &ControlChannel, len: usize) {
+        // If the socket is full, the next payload asks.
+        if conn.cma.is_time_to_ask(len) && control.offer(&conn.peer.name, conn.peer.request).is_ok() {
+            conn.cma.asked();
+        }
+    }
+
+    /// Sends an RTS together with the loan of its message, if the other side may read our memory.
+    pub(super) fn submit_offer(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
+        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        if !is_large(payload.len) || conn.sender.has_more() || conn.sender.is_closing() || conn.lost {
+            return false;
+        }
+        Self::ask_for_cma(conn, &self.control, payload.len);
+        if !conn.sender.send_cma(&mut conn.cma, header, payload, true) {
             return false;
         }
         Self::wake(conn, News::Line, &self.control);

@@ -139,7 +139,7 @@ impl EndpointMedium for SharedMemory {
     }
 
     fn open(&mut self, options: Options, rng: &mut Rng) -> Side<ShmTransport> {
-        let cma = rng.choice([CmaMode::Never, CmaMode::IfFaster, CmaMode::IfAllowed]).unwrap_or_default();
+        let cma = rng.choice(CmaMode::ALL).unwrap_or_default();
         Side::open(options, wait_object(), |account| {
             let settings = shm::Settings { cma, account: account.clone(), ..shm::Settings::default() };
             Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))

@@ -141,6 +141,12 @@ impl<E: LinkEvents, const F: u8> LinkEvents for Events<'_, E, F> {
         let answer = self.to.handle_frame(link, header, payload);
         if F == VIOLATION_IGNORED { answer.or(Ok(Disposition::Done)) } else { answer }
     }
+    fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
+        self.to.handle_offer(link, header, len)
+    }
+    fn handle_offer_declined(&mut self, link: LinkId, token: Token, buffer: Buffer) {
+        self.to.handle_offer_declined(link, token, buffer);
+    }
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation> {
         if self.strikes(TARGET_FORGOTTEN) { Ok(()) } else { self.to.handle_recv_done(link, target) }
     }
@@ -275,6 +281,10 @@ impl LinkEvents for IgnoreEvents {
     fn handle_frame(&mut self, _: LinkId, _: &[u8], _: Incoming<'_>) -> Result<Disposition, Violation> {
         Ok(Disposition::Done)
     }
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<Disposition, Violation> {
+        Ok(Disposition::Done)
+    }
+    fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
         Ok(())
     }

@@ -34,8 +34,7 @@ impl Medium for SharedMemory {
     }
 
     fn open(&mut self, rng: &mut Rng) -> ShmTransport {
-        let allowed = CmaMode::IfAllowed;
-        let cma = rng.choice([CmaMode::Never, CmaMode::IfFaster, allowed, allowed, allowed]).unwrap_or_default();
+        let cma = rng.choice(CmaMode::ALL).unwrap_or_default();
         let account = Arc::new(Account::new(if rng.bool() { 64 << 20 } else { 0 }));
         let name = rng.bool().then(|| format!("fi_shm://conformance-{:032x}", u128::from_ne_bytes(ofi_os::random())));
         // The whole pool of 3 caches is what a transport has by default, but its pages take most of

@@ -1,0 +1,341 @@
+//! Which way large payloads of a class of sizes take: the fastest of those that have been timed in
+//! use. What is fastest depends on the machine's caches, on whether the program rewrites its
+//! buffers, and on the load, so each way gets its turn again now and then.
+//!
+//! The receiver times the ways. It chooses between reading alone and copying together; when the
+//! pool is faster than both it withdraws its permission for the class. The sender asks again later,
+//! and sends some payloads through the pool even while the permission stands ([`Sent`]).
+
+use ofi_core::Instant;
+
+/// The ways of a large payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Both sides copy, through the pool.
+    Pool,
+    /// The receiver reads the sender's memory.
+    Read,
+    /// Both sides copy a part each, between the two buffers.
+    Both,
+}
+
+/// Payloads that are timed together, because they come in bursts.
+const GROUP: u32 = 32;
+/// The latest groups that count.
+const GROUPS: usize = 3;
+/// Payloads of a trial: two groups, so that an interruption of one does not matter. The first
+/// payload only starts the clock.
+const TRIAL: u32 = 2 * GROUP + 1;
+/// Lent payloads of a round before its trial: the current way has been timed by then.
+const BEFORE_TRIAL: u32 = GROUP * 3 + 1;
+const AFTER_TRIAL: u32 = BEFORE_TRIAL + TRIAL;
+/// Payloads of a round. The first rounds are shorter: the other side may have been trying its own
+/// ways at the same time, which makes this side's look slow.
+const ROUND: u32 = 4096;
+const FIRST_ROUND: u32 = 512;
+
+/// How fast payloads of a class follow each other, one way. That includes what the way costs the
+/// sender: memory that another core has read takes longer to write again.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Nanoseconds per MiB in each of the latest groups.
+    groups: [u64; GROUPS],
+    /// How many groups have been timed.
+    timed: usize,
+    /// When the current group began, its payloads so far, and their bytes.
+    began: Option<Instant>,
+    count: u32,
+    bytes: u64,
+}
+
+impl Pace {
+    /// A payload has arrived. True if it ends a group.
+    fn note(&mut self, now: Instant, len: usize) -> bool {
+        let Some(began) = self.began else {
+            (self.began, self.count, self.bytes) = (Some(now), 0, 0);
+            return false;
+        };
+        self.count += 1;
+        self.bytes += len as u64;
+        let ended = self.count == GROUP;
+        if ended {
+            let nanos = u64::try_from(now.since(began).as_nanos()).unwrap_or(u64::MAX);
+            self.groups[self.timed % GROUPS] = nanos.saturating_mul(1 << 20) / self.bytes.max(1);
+            self.timed += 1;
+            (self.began, self.count, self.bytes) = (Some(now), 0, 0);
+        }
+        ended
+    }
+
+    /// Nanoseconds per MiB in the fastest of the latest groups: the others may have been
+    /// interrupted.
+    fn time(&self) -> Option<u64> {
+        self.groups[..self.timed.min(GROUPS)].iter().copied().min()
+    }
+
+    /// A payload has come another way: the current group is void.
+    const fn interrupt(&mut self) {
+        self.began = None;
+    }
+}
+
+/// Whether a way that takes `time` is clearly faster than one that takes `other`: less than a
+/// sixteenth is noise.
+const fn is_faster(time: u64, other: u64) -> bool {
+    time < other - other / 16
+}
+
+/// The receiver's choice for a class of sizes on a link.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    pool: Pace,
+    read: Pace,
+    both: Pace,
+    /// Lent payloads of the current round, and how many it has.
+    lent: u32,
+    round: u32,
+    /// The receiver reads alone, but for the trial of the other way.
+    reads: bool,
+}
+
+impl Default for Chooser {
+    fn default() -> Self {
+        let [pool, read, both] = Default::default();
+        Self { pool, read, both, lent: 0, round: FIRST_ROUND, reads: false }
+    }
+}
+
+impl Chooser {
+    /// The way of the next payload that the sender lends.
+    pub(crate) fn next_lent(&self) -> Way {
+        if self.is_trying() != self.reads { Way::Read } else { Way::Both }
+    }
+
+    /// Whether lent payloads take the way that is not the current one.
+    fn is_trying(&self) -> bool {
+        (BEFORE_TRIAL..AFTER_TRIAL).contains(&self.lent)
+    }
+
+    /// A payload has arrived that way. True if the pool turns out to be faster than the others.
+    pub(crate) fn note(&mut self, way: Way, now: Instant, len: usize) -> bool {
+        let Self { pool, read, both, .. } = self;
+        let (pace, others) = match way {
+            Way::Pool => (pool, [read, both]),
+            Way::Read => (read, [pool, both]),
+            Way::Both => (both, [pool, read]),
+        };
+        others.into_iter().for_each(Pace::interrupt);
+        let ended = pace.note(now, len);
+        if way == Way::Pool {
+            return ended && self.pool.timed.is_multiple_of(2) && self.pool_is_faster();
+        }
+        let was_trying = self.is_trying();
+        self.lent += 1;
+        if ended && was_trying && self.trial_is_hopeless() {
+            self.lent = AFTER_TRIAL;
+        }
+        if self.lent == BEFORE_TRIAL {
+            let tried = if self.reads { &mut self.both } else { &mut self.read };
+            *tried = Pace::default();
+        }
+        if self.lent >= self.round {
+            (self.lent, self.round) = (0, (2 * self.round).min(ROUND));
+        }
+        if !was_trying || self.is_trying() {
+            return false;
+        }
+        let (current, tried) = self.current_and_tried();
+        if let (Some(current), Some(tried)) = (current, tried)
+            && is_faster(tried, current)
+        {
+            self.reads = !self.reads;
+        }
+        self.pool_is_faster()
+    }
+
+    /// The times of the current way and of the other one without the pool.
+    fn current_and_tried(&self) -> (Option<u64>, Option<u64>) {
+        let (read, both) = (self.read.time(), self.both.time());
+        if self.reads { (read, both) } else { (both, read) }
+    }
+
+    /// Whether the first group of a trial is so slow that another one tells nothing.
+    fn trial_is_hopeless(&self) -> bool {
+        let (current, tried) = self.current_and_tried();
+        current.zip(tried).is_some_and(|(current, tried)| tried / 3 > current / 2)
+    }
+
+    fn pool_is_faster(&self) -> bool {
+        let (current, tried) = self.current_and_tried();
+        // If the other side cannot write here, all that it lends is read.
+        let lent = current.or(tried);
+        self.pool.timed >= 2 && self.pool.time().zip(lent).is_some_and(|(pool, lent)| is_faster(pool, lent))
+    }
+
+    /// The sender asks anew: forgets how fast the ways without the pool were.
+    pub(crate) fn try_again(&mut self) {
+        let pool = core::mem::take(&mut self.pool);
+        *self = Self { pool, ..Self::default() };
+    }
+}
+
+/// The sender's count of the payloads of a class: some of each round go through the pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent(u32);
+
+impl Sent {
+    /// Counts a payload.
+    pub(crate) const fn add(&mut self) {
+        self.0 = if self.0 == ROUND { 0 } else { self.0 + 1 };
+    }
+
+    /// Whether the next payload is to go through the pool, for the receiver to compare; `late`: the
+    /// pool's turn is not at the beginning of a round.
+    pub(crate) const fn is_for_pool(self, late: bool) -> bool {
+        let turn = if late { ROUND / 8 } else { 0 };
+        turn <= self.0 && self.0 < turn + TRIAL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Runs a link of one class by these times of a payload, in nanoseconds: pool, receiver's read,
+    /// both. Returns the way of each payload.
+    fn run(len: usize, late: bool, payloads: usize, time: impl Fn(usize, Way) -> u64) -> Vec<Way> {
+        let (mut chooser, mut sent) = (Chooser::default(), Sent::default());
+        let (mut granted, mut more) = (true, 0);
+        let mut now = Instant::from_nanos(1);
+        let mut ways = Vec::new();
+        for at in 0..payloads {
+            sent.add();
+            if !granted {
+                more -= 1;
+                if more == 0 {
+                    granted = true;
+                    chooser.try_again();
+                }
+            }
+            let way = if granted && !sent.is_for_pool(late) { chooser.next_lent() } else { Way::Pool };
+            now = now + Duration::from_nanos(time(at, way));
+            ways.push(way);
+            if chooser.note(way, now, len) && granted {
+                (granted, more) = (false, ROUND);
+            }
+        }
+        ways
+    }
+
+    /// Half round trips measured on two kinds of machine, in nanoseconds: length, whether programs
+    /// rewrite their buffers, pool, receiver's read, both.
+    const MEASURED: [(usize, [u64; 3]); 14] = [
+        // 2 MiB of private cache, 120 to 170 ns a line.
+        (16 << 10, [2_700, 4_400, 3_200]),
+        (64 << 10, [7_700, 11_900, 7_900]),
+        (256 << 10, [23_000, 34_000, 19_000]),
+        (1 << 20, [78_000, 118_000, 71_000]),
+        (16 << 10, [2_800, 1_800, 1_600]),
+        (64 << 10, [7_700, 3_900, 2_800]),
+        (256 << 10, [22_000, 14_000, 7_900]),
+        (1 << 20, [90_000, 64_000, 35_000]),
+        // 44 to 75 ns a line.
+        (64 << 10, [6_400, 15_600, 6_900]),
+        (256 << 10, [22_400, 37_400, 17_400]),
+        (1 << 20, [105_000, 139_000, 67_000]),
+        (64 << 10, [5_400, 3_300, 3_200]),
+        (256 << 10, [17_800, 9_300, 6_600]),
+        (1 << 20, [55_000, 53_000, 29_500]),
+    ];
+
+    fn cost(ways: &[Way], [pool, read, both]: [u64; 3]) -> u64 {
+        let one = |way: &Way| match way {
+            Way::Pool => pool,
+            Way::Read => read,
+            Way::Both => both,
+        };
+        ways.iter().map(one).sum()
+    }
+
+    #[test]
+    fn lands_within_a_tenth_of_the_best_way_on_both_kinds_of_machine() {
+        for (len, times) in MEASURED {
+            for late in [false, true] {
+                let ways = run(len, late, 20_000, |_, way| cost(&[way], times));
+                let fastest = *times.iter().min().unwrap() * 20_000;
+                let took = cost(&ways, times);
+                assert!(took <= fastest + fastest / 10, "{len} {times:?}: {took} of {fastest}");
+            }
+        }
+    }
+
+    #[test]
+    fn noise_and_interruptions_do_not_matter() {
+        let rng = core::cell::RefCell::new(fastrand::Rng::with_seed(7));
+        for (len, times) in MEASURED {
+            let noisy = |_: usize, way: Way| {
+                let mut rng = rng.borrow_mut();
+                // Some payloads are interrupted for as long as a time slice.
+                let slice = if rng.u32(0..400) == 0 { 3_000_000 } else { 0 };
+                cost(&[way], times) * rng.u64(85..130) / 100 + slice
+            };
+            let ways = run(len, false, 40_000, noisy);
+            let fastest = *times.iter().min().unwrap() * 40_000;
+            let took = cost(&ways, times);
+            assert!(took <= fastest + fastest / 6, "{len} {times:?}: {took} of {fastest}");
+        }
+    }
+
+    #[test]
+    fn another_load_is_noticed_within_a_round_or_two() {
+        let (before, after) = ([22_000, 14_000, 7_900], [23_000, 34_000, 60_000]);
+        for (before, after) in [(before, after), (after, before)] {
+            let half = 20_000;
+            let ways = run(256 << 10, true, 2 * half, |at, way| cost(&[way], if at < half { before } else { after }));
+            let settled = &ways[half + 3 * ROUND as usize..];
+            let fastest = *after.iter().min().unwrap() * settled.len() as u64;
+            let took = cost(settled, after);
+            assert!(took <= fastest + fastest / 10, "{took} of {fastest}");
+        }
+    }
+
+    #[test]
+    fn about_as_fast_is_no_reason_to_change() {
+        assert!(!is_faster(97, 100) && is_faster(90, 100));
+        for (times, expected) in [([100, 97, 100], Way::Both), ([100, 90, 100], Way::Read), ([97, 110, 100], Way::Both)]
+        {
+            let ways = run(1 << 20, false, 20_000, |_, way| 1000 * cost(&[way], times));
+            let count = ways.iter().filter(|way| **way == expected).count();
+            assert!(count > 18_000, "{times:?}: {count} of {expected:?}");
+        }
+    }
+
+    #[test]
+    fn two_sides_of_a_ping_pong_find_the_same_way() {
+        // Each sees the time of its own way and of the other side's, which is some payloads ahead.
+        for (_, [_, read, both]) in MEASURED {
+            for ahead in [1, 20, 70, 150] {
+                let mut sides = [Chooser::default(), Chooser::default()];
+                let mut now = Instant::from_nanos(1);
+                let time = |way| if way == Way::Read { read } else { both };
+                let mut ways = Vec::new();
+                for at in 0..20_000 {
+                    let mut trip = |side: &mut Chooser| {
+                        let way = side.next_lent();
+                        now = now + Duration::from_nanos(time(way));
+                        side.note(way, now, 1 << 20);
+                        way
+                    };
+                    ways.push(trip(&mut sides[0]));
+                    if at >= ahead {
+                        ways.push(trip(&mut sides[1]));
+                    }
+                }
+                let fastest = read.min(both) * ways.len() as u64;
+                let took = cost(&ways, [0, read, both]);
+                assert!(took <= fastest + fastest / 8, "{read} {both}, {ahead}: {took} of {fastest}");
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Payloads that both sides copy, with a sender that takes each step when the test says so.
+
+use super::{Conn, Peer, State};
+use crate::cma::{Cma, CmaMode};
+use crate::region::{Region, Side};
+use crate::window::{Claim, OpenWindow, PeerWindow, Share};
+use core::sync::atomic::{AtomicBool, Ordering};
+use ofi_core::Addr;
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Token, Verdict};
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
+use ofi_memory::{Buffer, Chunk};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+const LINK: LinkId = LinkId(0);
+const LEN: usize = (1 << 20) - 99;
+/// What each end reads to see that the other's memory is that of this process.
+static SECRET: [u8; 16] = *b"of this process.";
+/// The number of the first payload that a side lends.
+const NUMBER: u32 = 1;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Arrived(Vec<u8>),
+    Frame,
+    Sent,
+    Declined,
+    Retry,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    seen: Vec<Event>,
+    /// The address of the last receive target.
+    target: usize,
+}
+
+impl LinkEvents for Events {
+    fn handle_connect_request(&mut self, _: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
+        unreachable!("the link is open")
+    }
+    fn handle_connected(&mut self, _: LinkId, _: &[u8]) -> Result<(), Down> {
+        unreachable!("the link is open")
+    }
+    fn handle_frame(&mut self, _: LinkId, _: &[u8], _: Incoming<'_>) -> Result<Disposition, Violation> {
+        self.seen.push(Event::Frame);
+        Ok(Disposition::Done)
+    }
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
+        let buffer = Buffer::Owned(vec![1; take]);
+        self.target = buffer.address();
+        Ok(Disposition::Into(RecvTarget { buffer, at: 0, take }))
+    }
+    fn handle_recv_done(&mut self, _: LinkId, target: RecvTarget) -> Result<(), Violation> {
+        let Buffer::Owned(bytes) = target.buffer else { panic!("another buffer than the target's") };
+        self.seen.push(Event::Arrived(bytes));
+        Ok(())
+    }
+    fn handle_send_done(&mut self, _: LinkId, _: Token, _: Buffer) {
+        self.seen.push(Event::Sent);
+    }
+    fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {
+        self.seen.push(Event::Declined);
+    }
+    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_recv_retry(&mut self, _: LinkId, _: RecvTarget) {
+        self.seen.push(Event::Retry);
+    }
+    fn handle_recv_failed(&mut self, _: LinkId, _: RecvTarget, why: Down) {
+        panic!("{why:?}");
+    }
+    fn handle_send_failed(&mut self, _: LinkId, _: Token, _: Buffer, why: Down) {
+        panic!("{why:?}");
+    }
+    fn handle_send_room(&mut self, _: LinkId) {}
+    fn handle_link_down(&mut self, _: LinkId, _: Down) {}
+}
+
+/// The two ends of a link in this process, which may copy from and to each other's memory.
+struct Ends {
+    from: Conn,
+    to: Conn,
+    region: Arc<Region>,
+    events: Events,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let (region, memory) = Region::create(1 << 20).unwrap();
+        let attached = Region::attach(memory.as_fd()).unwrap();
+        let end = |region: &Arc<Region>, initiator| {
+            let peer = Peer::new("fi_shm://test".parse().unwrap(), "test".to_owned(), (1, initiator));
+            let mut conn = Conn::new(region.clone(), State::Open, peer).unwrap();
+            conn.cma = Cma::new(CmaMode::Both, 0);
+            conn.cma.asked();
+            let pid = i32::try_from(std::process::id()).unwrap();
+            let granted = conn.cma.try_process(pid, SECRET.as_ptr().addr(), SECRET);
+            conn.cma.has_answered();
+            assert!(granted.is_some_and(|classes| conn.cma.answered(classes)));
+            conn
+        };
+        let (from, to) = (end(&region, true), end(&attached, false));
+        Self { from, to, region, events: Events::default() }
+    }
+
+    /// The sender offers the first bytes.
+    fn offer(&mut self, bytes: Vec<u8>) {
+        let (len, info) = (LEN, MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false });
+        let header = Frame::Rts { id: 0, len: len as u64, info }.encode();
+        let mut buffer = Some(Buffer::Owned(bytes));
+        let mut payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(0), inject: false };
+        assert!(self.from.sender.send_cma(&mut self.from.cma, &header, &mut payload, true));
+    }
+
+    /// The receiver's answers reach the sender. Returns what the sender sees.
+    fn answer(&mut self) -> Vec<Event> {
+        assert!(self.to.sender.send_waiting(&mut self.to.cma, true, &mut 0, |_, _| ()).unwrap());
+        let mut events = Events::default();
+        assert!(self.from.read(LINK, true, &mut events).unwrap());
+        events.seen
+    }
+
+    /// The receiver reads, while the sender claims the end of the window as soon as it opens.
+    fn read_with_claim(&mut self) -> Option<Claim> {
+        let Self { to, region, events, .. } = self;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let words = region.window(Side::Acceptor);
+                loop {
+                    let claim = PeerWindow::new(NUMBER, LEN).claim(words);
+                    if claim.is_some() || over.load(Ordering::Relaxed) {
+                        return claim;
+                    }
+                }
+            });
+            assert!(to.read(LINK, true, events).unwrap());
+            over.store(true, Ordering::Relaxed);
+            sender.join().unwrap()
+        })
+    }
+}
+
+/// Ends whose receiver waits for a part that the sender has claimed.
+fn ends_that_wait(bytes: &[u8]) -> (Ends, Claim) {
+    // The receiver claims all of it if the thread of the sender does not run.
+    for _ in 0..10_000 {
+        let mut ends = Ends::new();
+        ends.offer(bytes.to_vec());
+        if let Some(claim) = ends.read_with_claim() {
+            return (ends, claim);
+        }
+    }
+    panic!("the sender never comes before the receiver has read everything");
+}
+
+fn message() -> Vec<u8> {
+    (0..LEN).map(|at| u8::try_from(at % 251).unwrap()).collect()
+}
+
+#[test]
+fn a_payload_arrives_when_the_sender_has_finished_its_part() {
+    for written in [true, false] {
+        let bytes = message();
+        let (mut ends, claim) = ends_that_wait(&bytes);
+        // A frame behind the payload does not overtake it, and does not keep the receiver awake.
+        let frame = Frame::Ack { id: 0 }.encode();
+        assert!(ends.from.sender.send_small(&frame, frame.len()).unwrap());
+        assert!(!ends.to.has_news());
+        assert!(!ends.to.read(LINK, true, &mut ends.events).unwrap());
+        assert!(ends.events.seen.is_empty());
+        if written {
+            let (process, part) = (ends.to.cma.peer().unwrap(), claim.bytes.clone());
+            assert!(process.write(ends.events.target + part.start, &[Chunk::of(&bytes[part])]));
+        }
+        PeerWindow::new(NUMBER, LEN).finish(ends.region.window(Side::Acceptor), &claim, written);
+        assert!(ends.to.has_news());
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        assert!(ends.events.seen == [Event::Arrived(bytes), Event::Frame], "written: {written}");
+        assert_eq!(ends.answer(), [Event::Sent]);
+    }
+}
+
+#[test]
+fn an_offer_whose_pages_are_missing_is_declined() {
+    let mut ends = Ends::new();
+    // Memory that the system has not provided yet: so much comes fresh from it.
+    ends.offer(vec![0; 64 << 20]);
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert!(ends.events.seen == [Event::Retry]);
+    assert_eq!(ends.answer(), [Event::Declined]);
+    assert!(ends.from.cma.lends(LEN), "one such payload does not stop the others");
+}
+
+#[test]
+fn a_window_is_for_a_payload_that_is_lent() {
+    for (number, len) in [(NUMBER + 1, LEN), (NUMBER, LEN - 1), (NUMBER, LEN + 1)] {
+        let mut ends = Ends::new();
+        ends.offer(message());
+        ends.to.sender.tell_window(number, 8, len);
+        assert!(ends.from.read(LINK, true, &mut Events::default()).is_err(), "{number} {len}");
+    }
+}
+
+#[test]
+fn a_payload_has_one_window() {
+    let mut ends = Ends::new();
+    ends.offer(message());
+    ends.to.sender.tell_window(NUMBER, 8, LEN);
+    assert!(ends.from.read(LINK, true, &mut Events::default()).unwrap());
+    ends.to.sender.tell_window(NUMBER, 8, LEN);
+    assert!(ends.from.read(LINK, true, &mut Events::default()).is_err());
+}
+
+#[test]
+fn a_window_into_missing_memory_is_left_to_the_receiver() {
+    let mut ends = Ends::new();
+    ends.offer(message());
+    let words = ends.region.window(Side::Acceptor);
+    let mut window = OpenWindow::open(words, NUMBER, LEN, Share::default());
+    ends.to.sender.tell_window(NUMBER, 8, LEN);
+    assert!(ends.from.read(LINK, true, &mut Events::default()).unwrap());
+    assert_eq!(window.claim(words), Ok(None), "the sender has claimed all of it");
+    assert_eq!(window.outcome(words), Some(false));
+}

@@ -1,0 +1,409 @@
+//! A window into the receive buffer of one payload: the receiver reads the payload out of the
+//! sender's memory from the front, while the sender writes it from the back, until they meet. Each
+//! claims a part of what is left before it copies it, so that a side that sleeps or is late holds
+//! nothing up, both end at about the same time, and the memory is free once no claimed part is
+//! unfinished.
+//!
+//! Two words of the link's memory, on the receiver's side. They count units ([`unit_of`]):
+//!
+//! ```text
+//! claims    number of the payload u32 · units claimed by the receiver u16 · end of those free u16
+//! finished  number of the payload u32 · units that the sender has written u16 · and could not u16
+//! ```
+
+use core::ops::Range;
+use ofi_engine::wire::frame::Violation;
+use ofi_sync::primitive::{AtomicU64, Ordering};
+
+/// The least that a side claims, in bytes, while there is as much: a system call takes a small part
+/// of the copy's time.
+const LEAST: usize = 32 << 10;
+/// The longest payload of which the sender claims all that is left: another system call would take
+/// longer than the one side waits for the other.
+const SHORT: usize = 256 << 10;
+
+/// Attempts to claim a part. Each side claims a few parts of a payload, so one that keeps the other
+/// from it for longer is hostile.
+const ATTEMPTS: u32 = 64;
+
+/// Bytes that a unit stands for in a payload of `len` bytes: a page, or more so that the words can
+/// count them.
+fn unit_of(len: usize) -> usize {
+    len.div_ceil(usize::from(u16::MAX - 1)).next_power_of_two().max(4 << 10)
+}
+
+/// The number of units of a payload.
+fn count_of(len: usize) -> u16 {
+    u16::try_from(len.div_ceil(unit_of(len))).unwrap_or(u16::MAX)
+}
+
+/// Units that stand for at least [`LEAST`] bytes.
+fn least_of(len: usize) -> u16 {
+    u16::try_from(LEAST.div_ceil(unit_of(len))).unwrap_or(u16::MAX)
+}
+
+/// How many of `free` units the sender claims: a short payload's rest at once.
+fn share_of_sender(free: u16, len: usize) -> u16 {
+    let share = if len <= SHORT { free } else { free - free / 8 };
+    share.max(least_of(len)).min(free)
+}
+
+/// The part of a payload that the receiver claims first, in 64ths. It follows what makes both sides
+/// end at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share(u8);
+
+impl Default for Share {
+    /// A little more than half, as the sender begins later.
+    fn default() -> Self {
+        Self(36)
+    }
+}
+
+impl Share {
+    /// The sender has claimed a part, and `waits`: has not finished it when the receiver has
+    /// finished its own.
+    pub(crate) fn adapt(&mut self, waits: bool) {
+        // To wait costs more than to have copied a little more.
+        self.0 = if waits { (self.0 + 4).min(56) } else { (self.0 - 1).max(8) };
+    }
+
+    fn units(self, count: u16) -> u16 {
+        u16::try_from(u32::from(count) * u32::from(self.0) / 64).unwrap_or(count)
+    }
+}
+
+/// The bytes of units.
+fn bytes_of(units: Range<u16>, len: usize) -> Range<usize> {
+    let [start, end] = [units.start, units.end].map(|at| (usize::from(at) * unit_of(len)).min(len));
+    start..end
+}
+
+const DAMAGED: Violation = Violation("the words of a window are corrupt");
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    number: u32,
+    first: u16,
+    second: u16,
+}
+
+impl Word {
+    #[allow(clippy::cast_possible_truncation, reason = "each has its bits")]
+    const fn of(word: u64) -> Self {
+        Self { number: (word >> 32) as u32, first: (word >> 16) as u16, second: word as u16 }
+    }
+
+    const fn pack(self) -> u64 {
+        (self.number as u64) << 32 | (self.first as u64) << 16 | self.second as u64
+    }
+}
+
+/// The two words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words<'a> {
+    pub(crate) claims: &'a AtomicU64,
+    pub(crate) finished: &'a AtomicU64,
+}
+
+/// The receiver's part of a window.
+#[derive(Debug)]
+pub(crate) struct OpenWindow {
+    number: u32,
+    len: usize,
+    /// Units to claim first.
+    first: u16,
+    /// Units that this side has claimed.
+    claimed: u16,
+    /// The units from this one on are the sender's, once none is free.
+    rest: u16,
+    /// No unit is free any more, whatever the words say.
+    is_closed: bool,
+}
+
+impl OpenWindow {
+    /// Opens a window for the payload of that number, of `len` bytes. The caller tells the sender.
+    pub(crate) fn open(words: Words<'_>, number: u32, len: usize, share: Share) -> Self {
+        let rest = count_of(len);
+        words.finished.store(Word { number, first: 0, second: 0 }.pack(), Ordering::Relaxed);
+        // Release: a sender that sees the claims sees the other word.
+        words.claims.store(Word { number, first: 0, second: rest }.pack(), Ordering::Release);
+        Self { number, len, first: share.units(rest).max(1), claimed: 0, rest, is_closed: false }
+    }
+
+    /// Claims the next bytes from the front, or `None` if none are free.
+    ///
+    /// # Errors
+    /// A violation if the sender has written what it must not.
+    pub(crate) fn claim(&mut self, words: Words<'_>) -> Result<Option<Range<usize>>, Violation> {
+        if self.is_closed {
+            return Ok(None);
+        }
+        for _ in 0..ATTEMPTS {
+            let word = words.claims.load(Ordering::Relaxed);
+            let Word { number, first, second } = Word::of(word);
+            if number != self.number || first != self.claimed || second < first || second > self.rest {
+                return Err(DAMAGED);
+            }
+            self.rest = second;
+            if first == second {
+                return Ok(None);
+            }
+            let free = second - first;
+            let share = if first == 0 { self.first } else { free.div_ceil(2).max(least_of(self.len)) };
+            let end = first + share.min(free);
+            let next = Word { number, first: end, second };
+            // Relaxed: the part is this side's memory.
+            if words.claims.compare_exchange(word, next.pack(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                self.claimed = end;
+                return Ok(Some(bytes_of(first..end, self.len)));
+            }
+        }
+        Err(DAMAGED)
+    }
+
+    /// Lets the sender claim nothing more.
+    pub(crate) fn close(&mut self, words: Words<'_>) {
+        if core::mem::replace(&mut self.is_closed, true) {
+            return;
+        }
+        let closed = Word { number: self.number, first: self.claimed, second: self.claimed };
+        // A swap, as a sender that keeps changing the word could hold a comparison up.
+        let Word { number, second, .. } = Word::of(words.claims.swap(closed.pack(), Ordering::Relaxed));
+        // What the sender must not have written changes nothing here: it waits for itself.
+        if number == self.number && (self.claimed..=self.rest).contains(&second) {
+            self.rest = second;
+        }
+    }
+
+    /// The sender's parts, once none is free: `None` while it has not finished them all, and
+    /// whether all are written.
+    pub(crate) fn outcome(&self, words: Words<'_>) -> Option<bool> {
+        // Acquire: the sender's writes come first.
+        let Word { number, first, second } = Word::of(words.finished.load(Ordering::Acquire));
+        let theirs = count_of(self.len) - self.rest;
+        let finished = number == self.number && u32::from(first) + u32::from(second) >= u32::from(theirs);
+        (theirs == 0 || finished).then_some(second == 0 || theirs == 0)
+    }
+
+    /// Where the sender's part begins, in bytes.
+    pub(crate) fn sender_from(&self) -> usize {
+        bytes_of(self.rest..self.rest, self.len).start
+    }
+
+    /// Whether the sender has claimed a part, once none is free.
+    pub(crate) fn has_sender(&self) -> bool {
+        self.rest < count_of(self.len)
+    }
+
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// Bytes that the sender has claimed.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) bytes: Range<usize>,
+    units: u16,
+}
+
+/// The sender's part of a window.
+#[derive(Debug)]
+pub(crate) struct PeerWindow {
+    number: u32,
+    len: usize,
+    /// Where its last claim began.
+    end: u16,
+}
+
+impl PeerWindow {
+    /// The window that the receiver has opened for the payload of that number, of `len` bytes.
+    pub(crate) fn new(number: u32, len: usize) -> Self {
+        Self { number, len, end: count_of(len) }
+    }
+
+    /// Claims the last free bytes.
+    pub(crate) fn claim(&mut self, words: Words<'_>) -> Option<Claim> {
+        for _ in 0..ATTEMPTS {
+            // Acquire pairs with the Release in `OpenWindow::open`.
+            let word = words.claims.load(Ordering::Acquire);
+            let Word { number, first, second } = Word::of(word);
+            // A receiver that moves the end gets nothing: the sender copies each byte once.
+            if number != self.number || first >= second || second != self.end {
+                return None;
+            }
+            let units = share_of_sender(second - first, self.len);
+            let start = second - units;
+            let next = Word { number, first, second: start };
+            // Relaxed: only the peer's memory is accessed, by system calls.
+            if words.claims.compare_exchange(word, next.pack(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                self.end = start;
+                return Some(Claim { bytes: bytes_of(start..second, self.len), units });
+            }
+        }
+        None
+    }
+
+    /// Reports a claimed part.
+    pub(crate) fn finish(&self, words: Words<'_>, claim: &Claim, written: bool) {
+        let Word { first, second, .. } = Word::of(words.finished.load(Ordering::Relaxed));
+        let (first, second) =
+            if written { (first.wrapping_add(claim.units), second) } else { (first, second.wrapping_add(claim.units)) };
+        // Release: the write comes first.
+        words.finished.store(Word { number: self.number, first, second }.pack(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> [AtomicU64; 2] {
+        [AtomicU64::new(0), AtomicU64::new(0)]
+    }
+
+    fn both(words: &[AtomicU64; 2]) -> Words<'_> {
+        Words { claims: &words[0], finished: &words[1] }
+    }
+
+    #[test]
+    fn units_cover_a_payload() {
+        for len in [16 << 10, (64 << 10) + 1, 1 << 20, (9 << 20) + 77, 1 << 30, (1 << 32) - 1] {
+            let count = count_of(len);
+            assert!(count < u16::MAX);
+            assert_eq!(bytes_of(0..count, len), 0..len);
+            assert!(!bytes_of(count - 1..count, len).is_empty());
+        }
+    }
+
+    #[test]
+    fn each_side_claims_its_share() {
+        let memory = words();
+        let kib = |range: Range<usize>| range.start >> 10..range.end >> 10;
+        let mut window = OpenWindow::open(both(&memory), 7, 1 << 20, Share(32));
+        assert_eq!(window.claim(both(&memory)).unwrap().map(kib), Some(0..512));
+        let mut sender = PeerWindow::new(7, 1 << 20);
+        let mut last = || sender.claim(both(&memory)).map(|claim| kib(claim.bytes));
+        assert_eq!((last(), last()), (Some(576..1024), Some(520..576)));
+        assert_eq!(window.claim(both(&memory)).unwrap().map(kib), Some(512..520));
+        assert_eq!(window.claim(both(&memory)), Ok(None));
+        assert!(window.has_sender());
+        for len in [64, 256] {
+            let mut window = OpenWindow::open(both(&memory), 7, len << 10, Share(40));
+            assert_eq!(window.claim(both(&memory)).unwrap().map(kib), Some(0..len / 8 * 5));
+            let last = PeerWindow::new(7, len << 10).claim(both(&memory));
+            assert_eq!(last.map(|claim| kib(claim.bytes)), Some(len / 8 * 5..len));
+        }
+        // A sender that does not come.
+        let mut window = OpenWindow::open(both(&memory), 7, 256 << 10, Share(32));
+        let claims = Vec::from_iter(std::iter::from_fn(|| window.claim(both(&memory)).unwrap().map(kib)));
+        assert_eq!(claims, [0..128, 128..192, 192..224, 224..256]);
+        assert!(!window.has_sender());
+    }
+
+    #[test]
+    fn a_share_follows_the_side_that_is_late() {
+        let mut share = Share::default();
+        (0..100).for_each(|_| share.adapt(true));
+        assert_eq!(share, Share(56));
+        (0..100).for_each(|_| share.adapt(false));
+        assert_eq!(share, Share(8));
+    }
+
+    #[test]
+    fn each_byte_is_claimed_once() {
+        let memory = words();
+        let len = (1 << 20) + 5;
+        let mut window = OpenWindow::open(both(&memory), 7, len, Share::default());
+        assert!(PeerWindow::new(6, len).claim(both(&memory)).is_none());
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sender = PeerWindow::new(7, len);
+                while let Some(claim) = sender.claim(both(&memory)) {
+                    sender.finish(both(&memory), &claim, true);
+                    back.push(claim.bytes);
+                }
+            });
+            while let Some(bytes) = window.claim(both(&memory)).unwrap() {
+                front.push(bytes);
+            }
+        });
+        assert_eq!(window.outcome(both(&memory)), Some(true));
+        assert_eq!(window.sender_from(), front.last().map_or(0, |bytes| bytes.end));
+        back.reverse();
+        front.extend(back);
+        let mut next = 0;
+        for bytes in front {
+            assert!(bytes.start == next && !bytes.is_empty());
+            next = bytes.end;
+        }
+        assert_eq!(next, len);
+    }
+
+    #[test]
+    fn a_window_waits_for_what_the_sender_has_claimed() {
+        for (written, expected) in [(true, Some(true)), (false, Some(false))] {
+            let memory = words();
+            let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
+            let mut sender = PeerWindow::new(1, 256 << 10);
+            let claim = sender.claim(both(&memory)).unwrap();
+            window.close(both(&memory));
+            assert!(sender.claim(both(&memory)).is_none());
+            assert_eq!((window.outcome(both(&memory)), window.claim(both(&memory))), (None, Ok(None)));
+            sender.finish(both(&memory), &claim, written);
+            assert_eq!(window.outcome(both(&memory)), expected);
+        }
+    }
+
+    #[test]
+    fn a_sender_cannot_take_what_is_claimed() {
+        for word in [Word { number: 2, first: 0, second: 8 }, Word { number: 1, first: 1, second: 8 }] {
+            let memory = words();
+            let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
+            memory[0].store(word.pack(), Ordering::Relaxed);
+            assert!(window.claim(both(&memory)).is_err());
+        }
+        let memory = words();
+        let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
+        memory[0].store(Word { number: 1, first: 0, second: 30 }.pack(), Ordering::Relaxed);
+        let first = window.claim(both(&memory)).unwrap().unwrap();
+        let units = u16::try_from(first.end >> 12).unwrap();
+        memory[0].store(Word { number: 1, first: units, second: 64 }.pack(), Ordering::Relaxed);
+        assert!(window.claim(both(&memory)).is_err(), "what the sender has claimed is free again");
+    }
+
+    #[test]
+    fn a_receiver_cannot_grant_more_than_the_payload() {
+        let memory = words();
+        memory[0].store(Word { number: 1, first: 0, second: 65 }.pack(), Ordering::Relaxed);
+        assert!(PeerWindow::new(1, 256 << 10).claim(both(&memory)).is_none());
+    }
+
+    #[test]
+    fn a_receiver_cannot_make_a_sender_copy_twice() {
+        let memory = words();
+        let whole = Word { number: 1, first: 0, second: 64 }.pack();
+        let mut sender = PeerWindow::new(1, 256 << 10);
+        memory[0].store(whole, Ordering::Relaxed);
+        assert!(sender.claim(both(&memory)).is_some());
+        memory[0].store(whole, Ordering::Relaxed);
+        assert!(sender.claim(both(&memory)).is_none());
+    }
+
+    #[test]
+    fn a_sender_that_damages_the_words_waits_for_itself() {
+        for (word, rest) in [
+            (Word { number: 2, first: 0, second: 8 }, 64),
+            (Word { number: 1, first: 0, second: 65 }, 64),
+            (Word { number: 1, first: 9, second: 8 }, 8),
+        ] {
+            let memory = words();
+            let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
+            memory[0].store(word.pack(), Ordering::Relaxed);
+            window.close(both(&memory));
+            assert_eq!(window.rest, rest);
+        }
+    }
+}
