@@ -1,9 +1,8 @@
 //! Buffers of operations: which types may be one, and how the engine borrows their bytes.
 //! An operation owns its buffer: [`Kept`] holds it on the heap, where nothing touches it until the
-//! engine has given the bytes back. Invariant: only [`Kept::end`] gives the buffer up, and
-//! `table.rs` calls it only when the operation has completed, was refused by its call, or its
-//! endpoint is closed. A `Kept` that is dropped leaks its buffer, because the engine may still use
-//! it.
+//! engine has given the bytes back. Invariant: only [`Kept::end`] gives the buffer up; its callers,
+//! all in `table.rs`, promise that the operation has completed, was refused, or its endpoint is
+//! closed. A `Kept` that is dropped leaks its buffer, because the engine may still use it.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -155,17 +154,24 @@ impl Kept {
         self.len
     }
 
-    /// The bytes as a buffer of the engine. The next one may be made once this one is dropped.
-    pub(crate) const fn lend(&self) -> Buffer {
-        // SAFETY: the bytes stay where they are, and no other code reaches them, until `end` takes
-        // the owner out after the operation has ended.
+    /// The bytes as a buffer of the engine.
+    ///
+    /// # Safety
+    /// No other buffer of these bytes exists, and this one is no longer used once [`Self::end`] has
+    /// been called.
+    pub(crate) const unsafe fn lend(&self) -> Buffer {
+        // SAFETY: the bytes stay where they are until `end`, after which the caller uses the buffer
+        // no more.
         Buffer::One(unsafe { Span::new(self.base, self.len) })
     }
 
-    /// Gives the buffer up. Only after the engine has done so: see the module.
-    pub(crate) fn end(self) -> Box<dyn Any + Send> {
-        // SAFETY: the owner was leaked as a box, and only this takes it back, once; no reference to
-        // its bytes is in use any more, as the module says.
+    /// Gives the buffer up.
+    ///
+    /// # Safety
+    /// No buffer that [`Self::lend`] has returned is used any more.
+    pub(crate) unsafe fn end(self) -> Box<dyn Any + Send> {
+        // SAFETY: the owner was leaked as a box, and only this takes it back, once; the caller
+        // promises that its bytes are not in use.
         unsafe { Box::from_raw(self.owner) }
     }
 }
@@ -177,10 +183,12 @@ mod tests {
     #[test]
     fn a_buffer_comes_back_as_the_operation_left_it() {
         let kept = Kept::to_fill([1u8; 8]);
-        let mut buffer = kept.lend();
+        // SAFETY: it is the only buffer, and dropped before the end.
+        let mut buffer = unsafe { kept.lend() };
         assert_eq!((kept.len(), buffer.len(), buffer.write_at(6, b"abc")), (8, 8, 2));
         drop(buffer);
-        let back = kept.end().downcast::<[u8; 8]>().unwrap();
+        // SAFETY: the buffer is dropped.
+        let back = unsafe { kept.end() }.downcast::<[u8; 8]>().unwrap();
         assert_eq!(*back, *b"\x01\x01\x01\x01\x01\x01ab");
     }
 
@@ -188,9 +196,11 @@ mod tests {
     fn a_shared_slice_is_sent_from_where_it_is() {
         let shared: Arc<[u8]> = Arc::from(&b"shared"[..]);
         let kept = Kept::to_send(shared.clone());
-        assert_eq!(kept.lend().address(), shared.as_ptr().addr());
+        // SAFETY: it is the only buffer, and dropped at once.
+        assert_eq!(unsafe { kept.lend() }.address(), shared.as_ptr().addr());
         assert_eq!(Arc::strong_count(&shared), 2);
-        drop(kept.end());
+        // SAFETY: the buffer is dropped.
+        drop(unsafe { kept.end() });
         assert_eq!(Arc::strong_count(&shared), 1);
     }
 

@@ -3,6 +3,8 @@
 #[cfg(feature = "async-io")]
 use crate::inline;
 use core::fmt;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+use ofi_engine::Watcher;
 #[cfg(feature = "async-io")]
 use std::sync::Arc;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
@@ -12,9 +14,17 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 pub(crate) struct Drivers {
     #[cfg(feature = "tokio")]
-    pub(crate) tokio: Mutex<Vec<(::tokio::runtime::Id, ::tokio::task::AbortHandle)>>,
+    pub(crate) tokio: Mutex<Vec<TokioDriver>>,
     #[cfg(feature = "async-io")]
-    pub(crate) async_io: Mutex<Option<Arc<inline::Task>>>,
+    pub(crate) async_io: Mutex<Option<(Watcher, Arc<inline::Task>)>>,
+}
+
+/// A task of a tokio runtime that drives a pump.
+#[cfg(feature = "tokio")]
+pub(crate) struct TokioDriver {
+    pub(crate) runtime: ::tokio::runtime::Id,
+    pub(crate) watcher: Watcher,
+    pub(crate) task: ::tokio::task::AbortHandle,
 }
 
 impl fmt::Debug for Drivers {
@@ -26,11 +36,11 @@ impl fmt::Debug for Drivers {
 impl Drop for Drivers {
     fn drop(&mut self) {
         #[cfg(feature = "tokio")]
-        for (_, task) in self.tokio.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            task.abort();
+        for driver in self.tokio.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            driver.task.abort();
         }
         #[cfg(feature = "async-io")]
-        if let Some(task) = self.async_io.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some((_, task)) = self.async_io.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             task.stop();
         }
     }

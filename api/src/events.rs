@@ -6,14 +6,14 @@ use crate::reactor;
 use crate::table::wake;
 use core::fmt;
 use core::future::poll_fn;
-use core::task::{Poll, Waker};
+use core::task::{Context, Poll, Waker};
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, Error, Instant};
 use ofi_engine::completion::eq::{EventKind, Found, Owner};
-use ofi_engine::{EventQueue as Queue, Waiting};
+use ofi_engine::{EventQueue as Queue, Waiting, Watcher};
 use ofi_sync::primitive::{AtomicUsize, Ordering};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,15 +22,24 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 struct PendingEvents {
     events: VecDeque<Result<EventKind>>,
-    wakers: Vec<Waker>,
+    /// The tasks that wait for one, each by the number of its wait.
+    wakers: BTreeMap<u64, Waker>,
+}
+
+impl PendingEvents {
+    fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + use<> {
+        core::mem::take(&mut self.wakers).into_values()
+    }
 }
 
 #[derive(Debug, Default)]
 struct Subscribers {
     by_owner: HashMap<usize, PendingEvents>,
     last: usize,
-    /// When tasks give up, and for whose events they wait.
-    deadlines: BTreeSet<(Instant, usize)>,
+    /// How many waits there have been.
+    waits: u64,
+    /// When tasks give up, and which wait for whose events that is.
+    deadlines: BTreeSet<(Instant, u64, usize)>,
 }
 
 /// The events of a fabric.
@@ -38,6 +47,8 @@ pub(crate) struct Events {
     /// First: reactors stop before the descriptor is closed.
     drivers: Drivers,
     subscribers: Mutex<Subscribers>,
+    /// Held from the read of an event until its subscriber has it: two threads keep their order.
+    reading: Mutex<()>,
     queue: Arc<Queue>,
     timed: Arc<Timed>,
     /// How many domains' threads turn it.
@@ -83,7 +94,7 @@ impl Events {
         let timed = Arc::new(Timed::new()?);
         let queue = Arc::new(Queue::new(timed.clone(), Waiting::Sleeping));
         let (subscribers, threads) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { drivers: Drivers::default(), subscribers, queue, timed, threads })
+        Ok(Self { drivers: Drivers::default(), subscribers, reading: Mutex::default(), queue, timed, threads })
     }
 
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
@@ -118,43 +129,72 @@ impl Subscription {
     /// The next event; ETIMEDOUT if there is none within `limit`.
     pub(crate) async fn next(&self, limit: Option<Duration>) -> Result<EventKind> {
         let deadline = limit.map(|limit| self.events.timed.now() + limit);
-        let event = poll_fn(|context| {
-            self.events.turn();
-            let late = deadline.is_some_and(|deadline| deadline <= self.events.timed.now());
-            let mut subscribers = self.events.subscribers();
-            let Subscribers { by_owner, deadlines, .. } = &mut *subscribers;
-            if let Some(pending) = by_owner.get_mut(&self.owner) {
-                if let Some(Ok(EventKind::Shutdown)) = pending.events.front() {
-                    // It stays: each task that asks learns that the connection has ended.
-                    return Poll::Ready(Ok(EventKind::Shutdown));
-                }
-                if let Some(event) = pending.events.pop_front() {
-                    return Poll::Ready(event);
-                }
-                if late {
-                    return Poll::Ready(Err(Error::new(Errno::ETIMEDOUT, "wait for an event")));
-                }
-                if !pending.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-                    pending.wakers.push(context.waker().clone());
-                }
+        let wait = Wait { subscription: self, number: self.events.new_wait(), deadline };
+        poll_fn(|context| wait.poll(context)).await
+    }
+}
+
+/// A task's wait for an event; dropping it removes all traces of it.
+struct Wait<'a> {
+    subscription: &'a Subscription,
+    number: u64,
+    deadline: Option<Instant>,
+}
+
+impl Wait<'_> {
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<EventKind>> {
+        let Subscription { events, owner } = self.subscription;
+        events.turn();
+        let late = self.deadline.is_some_and(|deadline| deadline <= events.timed.now());
+        let mut replaced = None;
+        let mut subscribers = events.subscribers();
+        let Subscribers { by_owner, deadlines, .. } = &mut *subscribers;
+        if let Some(pending) = by_owner.get_mut(owner) {
+            if let Some(Ok(EventKind::Shutdown)) = pending.events.front() {
+                // It stays: each task that asks learns that the connection has ended.
+                return Poll::Ready(Ok(EventKind::Shutdown));
             }
-            if let Some(deadline) = deadline {
-                deadlines.insert((deadline, self.owner));
-                self.events.timed.set(OF_OPERATIONS, deadlines.first().map(|(when, _)| *when));
+            if let Some(event) = pending.events.pop_front() {
+                return Poll::Ready(event);
             }
-            drop(subscribers);
-            reactor::watch(&self.events, context.waker());
-            Poll::Pending
-        })
-        .await;
-        if let Some(deadline) = deadline {
-            self.events.subscribers().deadlines.remove(&(deadline, self.owner));
+            if late {
+                return Poll::Ready(Err(Error::new(Errno::ETIMEDOUT, "wait for an event")));
+            }
+            replaced = pending.wakers.insert(self.number, context.waker().clone());
         }
-        event
+        if let Some(deadline) = self.deadline {
+            deadlines.insert((deadline, self.number, *owner));
+            events.timed.set(OF_OPERATIONS, deadlines.first().map(|(when, ..)| *when));
+        }
+        drop(subscribers);
+        // Without the lock: it may be the last one of a task.
+        drop(replaced);
+        reactor::watch(events, context.waker());
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let Subscription { events, owner } = self.subscription;
+        let mut subscribers = events.subscribers();
+        let Subscribers { by_owner, deadlines, .. } = &mut *subscribers;
+        let waker = by_owner.get_mut(owner).and_then(|pending| pending.wakers.remove(&self.number));
+        if let Some(deadline) = self.deadline {
+            deadlines.remove(&(deadline, self.number, *owner));
+        }
+        drop(subscribers);
+        drop(waker);
     }
 }
 
 impl Events {
+    fn new_wait(&self) -> u64 {
+        let mut subscribers = self.subscribers();
+        subscribers.waits += 1;
+        subscribers.waits
+    }
+
     /// Wakes the tasks whose deadline has passed.
     fn expire(&self) {
         let mut subscribers = self.subscribers();
@@ -163,54 +203,62 @@ impl Events {
         }
         let now = self.timed.now();
         let mut wakers = Vec::new();
-        while let Some((when, owner)) = subscribers.deadlines.first().copied()
+        while let Some((when, wait, owner)) = subscribers.deadlines.first().copied()
             && when <= now
         {
             subscribers.deadlines.pop_first();
-            wakers
-                .extend(subscribers.by_owner.get_mut(&owner).into_iter().flat_map(|pending| pending.wakers.drain(..)));
+            wakers.extend(subscribers.by_owner.get_mut(&owner).and_then(|pending| pending.wakers.remove(&wait)));
         }
-        self.timed.set(OF_OPERATIONS, subscribers.deadlines.first().map(|(when, _)| *when));
+        self.timed.set(OF_OPERATIONS, subscribers.deadlines.first().map(|(when, ..)| *when));
         drop(subscribers);
         wake(wakers);
+    }
+
+    /// Hands the oldest event to its subscriber; false if there is none.
+    fn hand_on(&self) -> bool {
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let (owner, event) = match self.queue.read(|_| false) {
+            Found::Nothing => return false,
+            Found::Event(event) => (event.owner, Ok(event.kind)),
+            Found::Error => match self.queue.read_error() {
+                Some(event) => {
+                    let error = match event.kind {
+                        EventKind::Failed { errno, text, .. } => Error::new(errno, &*text),
+                        _ => Errno::EOTHER.into(),
+                    };
+                    (event.owner, Err(error))
+                }
+                None => return true,
+            },
+        };
+        let mut wakers = Vec::new();
+        if let Some(pending) = self.subscribers().by_owner.get_mut(&owner.0) {
+            pending.events.push_back(event);
+            wakers.extend(pending.take_wakers());
+        }
+        drop(reading);
+        wake(wakers);
+        true
     }
 }
 
 impl Pump for Events {
     fn turn(&self) {
         self.expire();
-        loop {
-            let event = match self.queue.read(|_| false) {
-                Found::Nothing => return,
-                Found::Event(event) => (event.owner, Ok(event.kind)),
-                Found::Error => match self.queue.read_error() {
-                    Some(event) => {
-                        let error = match event.kind {
-                            EventKind::Failed { errno, text, .. } => Error::new(errno, &*text),
-                            _ => Errno::EOTHER.into(),
-                        };
-                        (event.owner, Err(error))
-                    }
-                    None => continue,
-                },
-            };
-            let mut wakers = Vec::new();
-            if let Some(pending) = self.subscribers().by_owner.get_mut(&event.0.0) {
-                pending.events.push_back(event.1);
-                wakers = core::mem::take(&mut pending.wakers);
-            }
-            wake(wakers);
-        }
+        while self.hand_on() {}
     }
 
-    fn prepare(&self) -> bool {
+    fn prepare(&self, watcher: Watcher) -> bool {
         self.turn();
-        self.queue.try_wait().is_ok()
+        self.queue.try_wait_as(watcher).is_ok()
+    }
+
+    fn unwatch(&self, watcher: Watcher) {
+        self.queue.unwatch(watcher);
     }
 
     fn wake_all(&self) {
-        let wakers: Vec<Waker> =
-            self.subscribers().by_owner.values_mut().flat_map(|pending| pending.wakers.drain(..)).collect();
+        let wakers = self.subscribers().by_owner.values_mut().flat_map(PendingEvents::take_wakers).collect();
         wake(wakers);
     }
 
@@ -233,5 +281,65 @@ impl Pump for Events {
     fn is_automatic(&self) -> bool {
         // Relaxed: see `Turned::drop`.
         self.threads.load(Ordering::Relaxed) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parker::block_on;
+    use core::future::Future;
+    use ofi_engine::completion::eq::Event;
+    use std::task::Wake;
+
+    fn user(number: u32) -> EventKind {
+        EventKind::User(number, Vec::new())
+    }
+
+    #[test]
+    fn waits_that_are_dropped_leave_nothing_behind() {
+        struct Task;
+        impl Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
+        let events = Arc::new(Events::new().unwrap());
+        let subscription = events.subscribe();
+        for _ in 0..8 {
+            // Each is another task.
+            let waker = Waker::from(Arc::new(Task));
+            block_on(poll_fn(|_| {
+                let mut next = Box::pin(subscription.next(Some(Duration::from_secs(3600))));
+                assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                Poll::Ready(())
+            }));
+            let subscribers = events.subscribers();
+            assert!(subscribers.by_owner.values().all(|pending| pending.wakers.is_empty()));
+            assert!(subscribers.deadlines.is_empty());
+        }
+    }
+
+    #[test]
+    fn two_threads_hand_events_on_in_order() {
+        const COUNT: u32 = 20_000;
+        let events = Arc::new(Events::new().unwrap());
+        let subscription = events.subscribe();
+        let owner = subscription.owner();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..COUNT).for_each(|number| events.queue.push(Event { owner, kind: user(number) })));
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let handed = || events.subscribers().by_owner[&owner.0].events.len();
+                    while handed() < COUNT as usize {
+                        events.turn();
+                    }
+                });
+            }
+        });
+        let mut expected = 0..COUNT;
+        let mut subscribers = events.subscribers();
+        for event in subscribers.by_owner.get_mut(&owner.0).unwrap().events.drain(..) {
+            let EventKind::User(number, _) = event.unwrap() else { panic!("another event") };
+            assert_eq!(Some(number), expected.next());
+        }
     }
 }

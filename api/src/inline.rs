@@ -2,8 +2,9 @@
 
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Waker};
+use core::task::{Context, Poll, Waker};
 use ofi_sync::primitive::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::task::Wake;
 
@@ -35,21 +36,30 @@ impl Wake for Task {
             };
             self.again.store(false, Ordering::SeqCst);
             let Some(future) = work.as_mut() else { return };
-            if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+            // A task whose waker panics ends this one, which is polled no more.
+            if !matches!(polled, Ok(Poll::Pending)) {
                 self.ended.store(true, Ordering::SeqCst);
-                *work = None;
+                let ended = work.take();
+                drop(work);
+                // Without the lock: it wakes the pump's tasks.
+                drop(ended);
+                return polled.map_or_else(|panic| resume_unwind(panic), drop);
             }
         }
     }
 }
 
 impl Task {
-    /// Starts it on the calling thread.
-    pub(crate) fn start(work: Work) -> Arc<Self> {
+    /// A task that does nothing before [`Self::start`].
+    pub(crate) fn new(work: Work) -> Arc<Self> {
         let (again, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        let task = Arc::new(Self { work: Mutex::new(Some(work)), again, ended });
-        task.clone().wake();
-        task
+        Arc::new(Self { work: Mutex::new(Some(work)), again, ended })
+    }
+
+    /// Starts it on the calling thread.
+    pub(crate) fn start(self: Arc<Self>) {
+        self.wake();
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -10,7 +10,7 @@ use core::task::Waker;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Completion, Errno};
-use ofi_engine::{CompletionQueue as Queue, Waiting};
+use ofi_engine::{CompletionQueue as Queue, Waiting, Watcher};
 use ofi_os::membarrier;
 use ofi_sync::lock::{LockKind, Park};
 use ofi_sync::park::ParkCell;
@@ -70,20 +70,26 @@ impl Operations {
 
     /// Starts an operation; returns its context.
     pub(crate) fn start(&self, endpoint: usize, engine: &Engine, post: Post, kept: Kept) -> usize {
-        let buffer = kept.lend();
-        let (context, now) = Park::lock(&self.table).add(endpoint, post, kept);
-        if now && let Err(errno) = post.issue(engine, context, buffer) {
-            Park::lock(&self.table).refused(context, errno);
+        let (context, buffer) = Park::lock(&self.table).add(endpoint, post, kept);
+        if let Some(buffer) = buffer
+            && let Err(errno) = post.issue(engine, context, buffer)
+        {
+            let mut after = After::default();
+            let mut table = Park::lock(&self.table);
+            if table.refused(context, errno, &mut after) {
+                // Another thread may have read the completions that made room before this operation
+                // was seen to wait for it.
+                self.settle(&mut table, &mut after);
+            }
+            drop(table);
+            after.run();
         }
         context
     }
 
     /// Refuses an operation, which then has ended.
-    pub(crate) fn refuse(&self, endpoint: usize, post: Post, kept: Kept, errno: Errno, text: &str) -> usize {
-        let mut table = Park::lock(&self.table);
-        let (context, _) = table.add(endpoint, post, kept);
-        table.refuse(context, errno, text);
-        context
+    pub(crate) fn refuse(&self, endpoint: usize, post: Post, kept: Kept, errno: Errno, why: &str) -> usize {
+        Park::lock(&self.table).add_refused(endpoint, post, kept, (errno, why))
     }
 
     /// As [`Table::take`].
@@ -171,9 +177,13 @@ impl Pump for Operations {
         }
     }
 
-    fn prepare(&self) -> bool {
+    fn prepare(&self, watcher: Watcher) -> bool {
         self.turn();
-        self.queue.try_wait().is_ok()
+        self.queue.try_wait_as(watcher).is_ok()
+    }
+
+    fn unwatch(&self, watcher: Watcher) {
+        self.queue.unwatch(watcher);
     }
 
     fn wake_all(&self) {

@@ -7,10 +7,11 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use ofi_core::wait::WaitObject;
+use ofi_engine::Watcher;
 use ofi_os::clock;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::primitive::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
@@ -41,10 +42,11 @@ impl Wake for Parker {
     }
 }
 
-/// The pumps that the futures of a thread's [`block_on`] wait for.
+/// The pumps that the futures of a thread's [`block_on`] wait for. It does not keep them: a future
+/// may run for ever, and open and close domains.
 #[derive(Debug, Default)]
 struct Here {
-    pumps: Vec<Arc<dyn Pump>>,
+    pumps: Vec<Weak<dyn Pump>>,
 }
 
 thread_local! {
@@ -58,9 +60,11 @@ thread_local! {
 pub(crate) fn join<P: Pump + 'static>(pump: &Arc<P>) -> bool {
     HERE.with_borrow_mut(|here| {
         let Some(here) = here else { return false };
-        let known = here.pumps.iter().any(|known| Arc::as_ptr(known).addr() == Arc::as_ptr(pump).addr());
+        let known = here.pumps.iter().any(|known| known.as_ptr().addr() == Arc::as_ptr(pump).addr());
         if !known {
-            here.pumps.push(pump.clone());
+            here.pumps.retain(|known| known.strong_count() > 0);
+            let weak: Weak<P> = Arc::downgrade(pump);
+            here.pumps.push(weak);
         }
         true
     })
@@ -81,16 +85,14 @@ impl Drop for Leave {
         // Nothing turns the pumps for the operations that still wait: their tasks, in another
         // thread's future or in one that is polled again later, find the next reactor. A set of
         // futures polls only those that were woken.
-        for pump in here.iter().flat_map(|here| &here.pumps) {
+        for pump in here.iter().flat_map(|here| &here.pumps).filter_map(Weak::upgrade) {
             pump.wake_all();
         }
-        // Last: a domain may close.
-        drop(here);
     }
 }
 
 fn pumps() -> Vec<Arc<dyn Pump>> {
-    HERE.with_borrow(|here| here.as_ref().map(|here| here.pumps.clone()).unwrap_or_default())
+    HERE.with_borrow(|here| here.iter().flat_map(|here| &here.pumps).filter_map(Weak::upgrade).collect())
 }
 
 /// Runs a future to its end on the calling thread, which makes progress for the domains whose
@@ -116,7 +118,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
-        // Relaxed: only this thread clears it, and polls after that.
+        // Only this thread clears it, and polls after that.
         parker.woken.store(false, Ordering::SeqCst);
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
@@ -183,7 +185,7 @@ impl Parker {
             }
         }
         while !self.is_woken() {
-            if pumps.iter().all(|pump| pump.prepare()) {
+            if pumps.iter().all(|pump| pump.prepare(Watcher::ThisThread)) {
                 self.sleep(&pumps);
             }
         }
@@ -201,5 +203,28 @@ impl Parker {
         }
         self.asleep.store(false, Ordering::SeqCst);
         self.bed.drain();
+    }
+}
+
+#[cfg(all(test, feature = "shm"))]
+mod tests {
+    use super::*;
+    use crate::{EndpointType, Fabric, Info, RdmEndpoint};
+
+    #[test]
+    fn a_thread_keeps_no_domain_that_its_future_has_closed() {
+        let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query().unwrap().remove(0);
+        block_on(async {
+            for _ in 0..8 {
+                let domain = Fabric::open(&info).unwrap().domain(&info).unwrap();
+                let ep = RdmEndpoint::open(&domain, &info).unwrap();
+                let (result, _) = ep.receive([0; 1]).timeout(Duration::from_millis(1)).await;
+                assert!(result.is_err());
+                let pump = Arc::downgrade(&domain.0.pump);
+                drop((ep, domain));
+                assert!(pump.upgrade().is_none(), "the domain is closed");
+                assert!(HERE.with_borrow(|here| here.as_ref().is_some_and(|here| here.pumps.len() <= 1)));
+            }
+        });
     }
 }

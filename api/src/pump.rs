@@ -6,6 +6,7 @@ use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, Error, Instant};
+use ofi_engine::Watcher;
 use ofi_os::wait_fd::FdWaitObject;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +16,10 @@ use std::time::Duration;
 pub(crate) trait Pump: Send + Sync + fmt::Debug {
     /// Makes progress, and wakes the tasks whose operations have ended.
     fn turn(&self);
-    /// Prepares for sleeping on the descriptor; false if there is something to do first.
-    fn prepare(&self) -> bool;
+    /// Prepares for this watcher's sleep on the descriptor; false if there is something to do first.
+    fn prepare(&self, watcher: Watcher) -> bool;
+    /// A reactor that was about to sleep is awake.
+    fn unwatch(&self, watcher: Watcher);
     /// Wakes all tasks that wait.
     fn wake_all(&self);
     /// The descriptor that is readable when there is something to do.

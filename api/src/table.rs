@@ -3,12 +3,16 @@
 //! a completion that an endpoint left behind when it closed meets no later operation.
 //! Lock order: the table, an endpoint, a completion queue. Wakers and buffers of the application
 //! run its code: they leave in an [`After`], which ends when the lock is released.
+//! Invariant: a state other than `Posted` and `Abandoned` means that the engine has no buffer of
+//! the operation, and only operations of an open endpoint are in these two.
+#![allow(unsafe_code)]
 
 use crate::buf::Kept;
 use crate::engine::{Engine, Post};
 use core::any::Any;
 use core::task::Waker;
 use ofi_core::{Cause, Completion, Errno, Failure, Instant};
+use ofi_memory::Buffer;
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -52,6 +56,8 @@ struct Slot {
     engine: Arc<Engine>,
     /// Operations that wait for room, oldest first: sends and accesses, receives.
     held: [VecDeque<usize>; 2],
+    /// How many of either kind the engine has: their completions report that there is room.
+    posted: [usize; 2],
 }
 
 /// The operations.
@@ -75,7 +81,7 @@ pub(crate) struct After {
     /// Of operations whose future is gone: only dropped. They may be the last ones of tasks that
     /// own operations.
     stale: Vec<Waker>,
-    ended: Vec<Kept>,
+    ended: Vec<Box<dyn Any + Send>>,
     late: Vec<(Arc<Engine>, usize)>,
 }
 
@@ -92,7 +98,7 @@ impl After {
         let mut panics = Panics::default();
         panics.run(wakers, Waker::wake);
         panics.run(stale, drop);
-        panics.run(ended, |kept| drop(kept.end()));
+        panics.run(ended, drop);
         panics.resume();
     }
 }
@@ -148,10 +154,10 @@ pub(crate) fn failure(context: usize, errno: Errno, cause: Cause, text: &str) ->
 impl Table {
     /// Adds an endpoint; returns its number.
     pub(crate) fn add_endpoint(&mut self, engine: Arc<Engine>) -> usize {
-        self.slots.insert(Slot { engine, held: Default::default() })
+        self.slots.insert(Slot { engine, held: Default::default(), posted: [0; 2] })
     }
 
-    /// Removes a closed endpoint with its operations, which only forgotten futures still name.
+    /// Removes an endpoint that its engine has closed, with its operations, which only forgotten futures still name.
     pub(crate) fn remove_endpoint(&mut self, endpoint: usize) -> After {
         let mut after = After::default();
         let of_it = |(key, entry): (usize, &Entry)| (entry.endpoint == endpoint).then_some(key);
@@ -160,7 +166,8 @@ impl Table {
             let context = context_of(self.entries[key].generation, key);
             if let Some(entry) = self.remove(context) {
                 after.stale.extend(entry.waker);
-                after.ended.push(entry.kept);
+                // SAFETY: the endpoint is closed, and touches no buffer any more.
+                after.ended.push(unsafe { entry.kept.end() });
             }
         }
         if let Some(slot) = self.slots.try_remove(endpoint) {
@@ -169,19 +176,43 @@ impl Table {
         after
     }
 
-    /// Adds an operation. Returns its context, and whether the caller shall post it now: not if
-    /// others wait for room before it.
-    pub(crate) fn add(&mut self, endpoint: usize, post: Post, kept: Kept) -> (usize, bool) {
+    /// Adds an operation. Returns its context, and the buffer if the caller shall post it now: not
+    /// if others wait for room before it.
+    pub(crate) fn add(&mut self, endpoint: usize, post: Post, kept: Kept) -> (usize, Option<Buffer>) {
+        let slot = &mut self.slots[endpoint];
+        let direction = usize::from(post.is_receive());
+        if !slot.held[direction].is_empty() {
+            let context = self.insert(endpoint, post, kept, State::Held);
+            self.hold(context);
+            return (context, None);
+        }
+        slot.posted[direction] += 1;
+        // SAFETY: it is the only buffer of the operation; the entry keeps the bytes until the
+        // engine has given it up.
+        let buffer = unsafe { kept.lend() };
+        (self.insert(endpoint, post, kept, State::Posted), Some(buffer))
+    }
+
+    /// Adds an operation that has ended before it was posted.
+    pub(crate) fn add_refused(
+        &mut self,
+        endpoint: usize,
+        post: Post,
+        kept: Kept,
+        (errno, why): (Errno, &str),
+    ) -> usize {
+        let context = self.insert(endpoint, post, kept, State::Held);
+        if let Some(entry) = self.get_mut(context) {
+            entry.state = State::Ended(Err(failure(context, errno, Cause::NotStarted, why)));
+        }
+        context
+    }
+
+    fn insert(&mut self, endpoint: usize, post: Post, kept: Kept, state: State) -> usize {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let waits = self.held > 0 && !self.slots[endpoint].held[usize::from(post.is_receive())].is_empty();
-        let state = if waits { State::Held } else { State::Posted };
         let entry = Entry { generation, endpoint, post, kept, state, waker: None, deadline: None, late: false };
-        let context = context_of(generation, self.entries.insert(entry));
-        if waits {
-            self.hold(context);
-        }
-        (context, !waits)
+        context_of(generation, self.entries.insert(entry))
     }
 
     fn hold(&mut self, context: usize) {
@@ -192,31 +223,24 @@ impl Table {
         self.held += 1;
     }
 
-    /// The engine refused an operation: without room it waits, otherwise it has ended.
-    pub(crate) fn refused(&mut self, context: usize, errno: Errno) {
-        if errno == Errno::AGAIN {
-            return self.hold(context);
+    /// The engine refused an operation that [`Self::add`] had its caller post: without room it
+    /// waits, otherwise it has ended. Returns whether it waits.
+    pub(crate) fn refused(&mut self, context: usize, errno: Errno, after: &mut After) -> bool {
+        let Some(entry) = self.get_mut(context) else { return false };
+        let (endpoint, direction, abandoned) =
+            (entry.endpoint, usize::from(entry.post.is_receive()), matches!(entry.state, State::Abandoned));
+        if errno == Errno::AGAIN && !abandoned {
+            self.slots[endpoint].posted[direction] -= 1;
+            self.hold(context);
+            return true;
         }
-        if let Some(entry) = self.get_mut(context) {
-            entry.state = State::Ended(Err(refusal(context, errno)));
-        }
+        self.end(context, Err(refusal(context, errno)), after);
+        false
     }
 
-    /// Refuses an operation that was just added.
-    pub(crate) fn refuse(&mut self, context: usize, errno: Errno, text: &str) {
-        let Some(entry) = self.get_mut(context) else { return };
-        let held =
-            core::mem::replace(&mut entry.state, State::Ended(Err(failure(context, errno, Cause::NotStarted, text))));
-        let (endpoint, receive) = (entry.endpoint, entry.post.is_receive());
-        if matches!(held, State::Held) {
-            self.slots[endpoint].held[usize::from(receive)].pop_back();
-            self.held -= 1;
-        }
-    }
-
-    /// Posts operations that wait for room, as far as there is room again. True if some of a
-    /// datagram endpoint still wait to be sent: no completion will report that their socket has
-    /// room.
+    /// Posts operations that wait for room, as far as there is room again. True if some still wait
+    /// although their endpoint has no other operation whose completion would report room: they are
+    /// to be tried again.
     pub(crate) fn post_held(&mut self, after: &mut After) -> bool {
         let mut again = false;
         if self.held == 0 {
@@ -224,17 +248,24 @@ impl Table {
         }
         let Self { entries, slots, held, .. } = self;
         for (_, slot) in slots {
-            for queue in &mut slot.held {
+            for (queue, posted) in slot.held.iter_mut().zip(&mut slot.posted) {
                 while let Some(context) = queue.front().copied() {
                     let Some(entry) = entry_of(entries, context) else {
                         queue.pop_front();
                         *held -= 1;
                         continue;
                     };
-                    match entry.post.issue(&slot.engine, context, entry.kept.lend()) {
-                        Ok(()) => entry.state = State::Posted,
+                    // SAFETY: no other buffer of the operation exists, because the engine has
+                    // refused it or has not had it; the entry keeps the bytes until the engine has
+                    // given this one up.
+                    let buffer = unsafe { entry.kept.lend() };
+                    match entry.post.issue(&slot.engine, context, buffer) {
+                        Ok(()) => {
+                            entry.state = State::Posted;
+                            *posted += 1;
+                        }
                         Err(Errno::AGAIN) => {
-                            again |= slot.engine.one_sided.is_none() && !entry.post.is_receive();
+                            again |= *posted == 0;
                             break;
                         }
                         Err(errno) => {
@@ -265,9 +296,15 @@ impl Table {
 
     /// An operation has ended.
     pub(crate) fn end(&mut self, context: usize, mut outcome: Outcome, after: &mut After) {
-        let Some(entry) = self.get_mut(context) else { return };
+        let Some(entry) = entry_of(&mut self.entries, context) else { return };
+        if matches!(entry.state, State::Posted | State::Abandoned)
+            && let Some(slot) = self.slots.get_mut(entry.endpoint)
+        {
+            slot.posted[usize::from(entry.post.is_receive())] -= 1;
+        }
         if matches!(entry.state, State::Abandoned) {
-            after.ended.extend(self.remove(context).map(|entry| entry.kept));
+            // SAFETY: the operation has completed, or was refused: the engine has no buffer of it.
+            after.ended.extend(self.remove(context).map(|entry| unsafe { entry.kept.end() }));
             return;
         }
         if entry.late
@@ -288,7 +325,8 @@ impl Table {
         if matches!(entry.state, State::Ended(_)) {
             let Some(entry) = self.remove(context) else { return (None, None) };
             let State::Ended(outcome) = entry.state else { return (None, entry.waker) };
-            return (Some((outcome, entry.kept.end())), entry.waker);
+            // SAFETY: the operation has ended: the engine has no buffer of it.
+            return (Some((outcome, unsafe { entry.kept.end() })), entry.waker);
         }
         match waker {
             Some(new) if !entry.waker.as_ref().is_some_and(|old| old.will_wake(new)) => {
@@ -313,7 +351,9 @@ impl Table {
         }
         if let Some(entry) = self.remove(context) {
             self.forget_held(&entry, context);
-            after.ended.push(entry.kept);
+            // SAFETY: the operation has ended, or has not been posted: the engine has no buffer of
+            // it.
+            after.ended.push(unsafe { entry.kept.end() });
         }
         (after, None)
     }

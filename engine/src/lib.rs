@@ -43,6 +43,7 @@ pub use endpoint::Endpoint;
 pub use measures::Measures;
 pub use passive::PassiveEndpoint;
 pub use progress::auto::Auto;
+pub use progress::set::Watcher;
 pub use progress::wait::Waiting;
 pub use rx::RxSettings;
 pub use rx::shared::SharedRx;

@@ -74,6 +74,7 @@ const UNSAFE: &[&str] = &[
     "rdma/ffi/src/",
     "testing/sim/tests/",
     "api/src/buf.rs",
+    "api/src/table.rs",
     "benches/",
 ];
 

@@ -2,7 +2,7 @@
 //! in a queue. Reading it makes progress on the endpoints that are bound to it.
 
 use super::threshold::{CounterWatch, Interest, Tally};
-use crate::progress::set::{Pollable, ProgressSet};
+use crate::progress::set::{Pollable, ProgressSet, Watcher};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::Errno;
@@ -228,7 +228,8 @@ impl<K: LockKind> Counter<K> {
             }
             moved
         };
-        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
+        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }
+            .prepare(Watcher::ThisThread, ready)
     }
 
     /// The wait object's descriptor, if the counter has one.

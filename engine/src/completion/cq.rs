@@ -2,7 +2,7 @@
 //! entry is ever lost, unless the application asks for a bounded one. Reading it makes progress on
 //! the endpoints that are bound to it.
 
-use crate::progress::set::{Pollable, ProgressSet};
+use crate::progress::set::{Pollable, ProgressSet, Watcher};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use crate::transport::Flush;
 use core::fmt;
@@ -378,6 +378,11 @@ impl<K: LockKind> CompletionQueue<K> {
     /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if there is
     /// something to read.
     pub fn try_wait(&self) -> Result<(), Errno> {
+        self.try_wait_as(Watcher::ThisThread)
+    }
+
+    /// [`Self::try_wait`] for any watcher.
+    pub fn try_wait_as(&self, watcher: Watcher) -> Result<(), Errno> {
         let ready = || {
             let (signals, seen) = self.signals_and_seen();
             if signals != seen {
@@ -385,7 +390,12 @@ impl<K: LockKind> CompletionQueue<K> {
             }
             self.has(1) || signals != seen
         };
-        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
+        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(watcher, ready)
+    }
+
+    /// A reactor that was allowed to sleep is awake.
+    pub fn unwatch(&self, watcher: Watcher) {
+        self.progress.unwatch(watcher);
     }
 
     /// Whether blocking reads wait, and how.

@@ -1,7 +1,7 @@
 //! Event queue (fi_eq(3)): events of objects rather than of operations.
 //! An event carries its object as an opaque number, chosen by the C API when it opened the object.
 
-use crate::progress::set::{Pollable, ProgressSet};
+use crate::progress::set::{Pollable, ProgressSet, Watcher};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use crate::transport::ConnectRequest;
 use core::any::Any;
@@ -210,8 +210,18 @@ impl EventQueue {
 
     /// Whether a caller may block on the descriptor now (fi_trywait(3)).
     pub fn try_wait(&self) -> Result<(), Errno> {
+        self.try_wait_as(Watcher::ThisThread)
+    }
+
+    /// [`Self::try_wait`] for any watcher.
+    pub fn try_wait_as(&self, watcher: Watcher) -> Result<(), Errno> {
         Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }
-            .prepare(|| !self.queue().is_empty())
+            .prepare(watcher, || !self.queue().is_empty())
+    }
+
+    /// A reactor that was allowed to sleep is awake.
+    pub fn unwatch(&self, watcher: Watcher) {
+        self.progress.unwatch(watcher);
     }
 
     /// The wait object's descriptor.

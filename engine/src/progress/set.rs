@@ -3,6 +3,7 @@
 //! pollables with events on their descriptors, in one system call whatever the number of pollables.
 //! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
+pub use super::watchers::Watcher;
 use super::watchers::Watchers;
 use crate::hash::HashMap;
 use crate::transport::Flush;
@@ -99,7 +100,7 @@ struct State {
     due: Vec<(Instant, usize)>,
     /// Threads that sleep on the wait object, or are about to.
     sleepers: usize,
-    /// Threads of the application that may sleep on the wait object's descriptor.
+    /// Threads of the application, and reactors, that may sleep on the wait object's descriptor.
     watchers: Watchers,
     /// The number of active pollables at which a pass has nothing to do but poll them. A number
     /// that is never reached while there are watchers, or no pollables at all.
@@ -259,7 +260,7 @@ impl<K: LockKind> ProgressSet<K> {
     #[inline(never)]
     fn progress_all(&self, state: &mut State) -> bool {
         // A thread that makes progress does not sleep.
-        if state.watchers.remove_this_thread() {
+        if state.watchers.remove(Watcher::ThisThread) {
             state.note_awake();
         }
         self.collect(state);
@@ -350,12 +351,20 @@ impl<K: LockKind> ProgressSet<K> {
         Sleeper(self)
     }
 
-    /// From now on the calling thread may sleep on the wait object's descriptor, until it makes
-    /// progress here. The caller holds a [`Sleeper`], and has called [`Self::before_sleep`].
-    pub fn watch(&self) {
+    /// From now on the watcher may sleep on the wait object's descriptor. The caller holds a
+    /// [`Sleeper`], and has called [`Self::before_sleep`].
+    pub fn watch(&self, watcher: Watcher) {
         let mut state = K::lock(&self.state);
-        state.watchers.add_this_thread();
+        state.watchers.add(watcher);
         state.count();
+    }
+
+    /// The watcher is awake: it no longer sleeps on the descriptor.
+    pub fn unwatch(&self, watcher: Watcher) {
+        let mut state = K::lock(&self.state);
+        if state.watchers.remove(watcher) {
+            state.note_awake();
+        }
     }
 
     /// Prepares the active pollables for a sleep of the caller, which holds a [`Sleeper`]. True if

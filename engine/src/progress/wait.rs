@@ -1,6 +1,6 @@
 //! Blocking on a queue: spin while that pays, then sleep on the wait object without missing events.
 
-use crate::progress::set::ProgressSet;
+use crate::progress::set::{ProgressSet, Watcher};
 use crate::transport::Flush;
 use ofi_core::wait::WaitObject;
 use ofi_core::{Errno, Instant};
@@ -203,9 +203,9 @@ impl<K: LockKind> Sleep<'_, K> {
         Ok(())
     }
 
-    /// Prepares for the application to sleep on the wait object's descriptor (fi_trywait(3)).
-    /// `AGAIN` if there is something to do first.
-    pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
+    /// Prepares for the watcher to sleep on the wait object's descriptor (fi_trywait(3)). `AGAIN` if
+    /// there is something to do first.
+    pub(crate) fn prepare(&self, watcher: Watcher, ready: impl Fn() -> bool) -> Result<(), Errno> {
         let _sleeper = self.progress.sleeper();
         self.announce(&ready, || self.bell.watch(|| self.progress.wait_object().drain()))?;
         if ready() {
@@ -214,7 +214,7 @@ impl<K: LockKind> Sleep<'_, K> {
         }
         self.progress.wait_object().set_timer(self.progress.next_deadline());
         // Last: the pass above has shown that this thread is awake.
-        self.progress.watch();
+        self.progress.watch(watcher);
         self.progress.wait_object().watched();
         Ok(())
     }

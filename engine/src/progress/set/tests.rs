@@ -123,7 +123,7 @@ fn a_sleeper_that_leaves_does_not_disarm_a_watcher() {
     set.join(quiet.clone()).expect("it has no descriptor");
     let sleeper = set.sleeper();
     assert!(!set.before_sleep());
-    set.watch();
+    set.watch(Watcher::ThisThread);
     drop(sleeper);
     assert_eq!(state(&quiet), (true, true));
     drop(set.sleeper());
