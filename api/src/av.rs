@@ -5,7 +5,8 @@ use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, FiAddr};
 use ofi_sync::primitive::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A peer, by its handle in an address vector (`fi_addr_t`, fi_av(3)).
 ///
@@ -25,6 +26,8 @@ use std::sync::Arc;
 pub struct Peer {
     handle: FiAddr,
     av: u64,
+    /// Which insertion of the address vector it stems from.
+    insertion: u64,
 }
 
 impl fmt::Debug for Peer {
@@ -34,13 +37,9 @@ impl fmt::Debug for Peer {
 }
 
 impl Peer {
-    pub(crate) const fn new(handle: FiAddr, av: u64) -> Self {
-        Self { handle, av }
-    }
-
-    /// The handle, if it is one of that address vector.
+    /// The handle, if it is one of that address vector and its address is still there.
     pub(crate) fn of(self, av: &AddressVector) -> Option<FiAddr> {
-        (self.av == av.id).then_some(self.handle)
+        (self.av == av.id && av.handles.has(self)).then_some(self.handle)
     }
 }
 
@@ -62,7 +61,42 @@ impl Peer {
 #[derive(Clone, Debug)]
 pub struct AddressVector {
     pub(crate) engine: Arc<ofi_engine::AddressVector>,
+    handles: Arc<Handles>,
     id: u64,
+}
+
+/// The handles that stand for an address. The engine gives the handle of a removed address to a
+/// later one: the insertions tell them apart.
+#[derive(Debug, Default)]
+struct Handles {
+    /// The number of the latest insertion when a handle last lost its address: peers of later
+    /// insertions are valid.
+    removed: AtomicU64,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    insertions: u64,
+    /// By handle: the insertion that gave it its address, and how often that was inserted.
+    by_handle: HashMap<FiAddr, (u64, usize)>,
+}
+
+impl Handles {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn has(&self, peer: Peer) -> bool {
+        // Relaxed: a program that uses a handle while another thread removes it may come before.
+        self.removed.load(Ordering::Relaxed) < peer.insertion || self.is_known(peer)
+    }
+
+    #[cold]
+    fn is_known(&self, peer: Peer) -> bool {
+        self.known().by_handle.get(&peer.handle).is_some_and(|(insertion, _)| *insertion == peer.insertion)
+    }
 }
 
 impl AddressVector {
@@ -71,11 +105,13 @@ impl AddressVector {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the numbers must differ.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { engine: Arc::new(ofi_engine::AddressVector::new(0, false)), id }
+        Self { engine: Arc::new(ofi_engine::AddressVector::new(0, false)), handles: Arc::default(), id }
     }
 
-    pub(crate) const fn id(&self) -> u64 {
-        self.id
+    /// The peer that a handle of the engine stands for now.
+    pub(crate) fn peer_of(&self, handle: FiAddr) -> Option<Peer> {
+        let insertion = self.handles.known().by_handle.get(&handle)?.0;
+        Some(Peer { handle, av: self.id, insertion })
     }
 
     /// The handle of an address (fi_av_insert). An address that is already there keeps its handle.
@@ -83,19 +119,50 @@ impl AddressVector {
     /// # Errors
     /// ENOMEM if there is no memory for it.
     pub fn insert(&self, addr: Addr) -> Result<Peer> {
+        let mut known = self.handles.known();
         let handle = self.engine.try_insert(addr).map_err(|errno| Error::new(errno, format!("insert {addr}")))?;
-        Ok(Peer::new(handle, self.id))
+        let Known { insertions, by_handle } = &mut *known;
+        let (insertion, times) = by_handle.entry(handle).or_insert_with(|| {
+            *insertions += 1;
+            (*insertions, 0)
+        });
+        *times += 1;
+        Ok(Peer { handle, av: self.id, insertion: *insertion })
     }
 
-    /// Removes an address, as often as it was inserted (fi_av_remove). Its handle may then come to
-    /// stand for another address that is inserted later.
+    /// Removes an address, once for each time that it was inserted (fi_av_remove). Then endpoints
+    /// refuse its handle with EINVAL, also if the address or another one is inserted later.
+    ///
+    /// ```
+    /// # use ofi::{AddressVector, EndpointType, Errno, Fabric, Info, RdmEndpoint};
+    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// let ep = RdmEndpoint::open(&domain, &info)?;
+    /// let peer = ep.peer(ep.local_addr()?)?;
+    /// ep.av().remove(peer)?;
+    /// let _again = ep.peer(ep.local_addr()?)?;
+    /// let (result, _buf) = ofi::block_on(ep.send(peer, "to a removed address"));
+    /// assert_eq!(result.unwrap_err().errno(), Errno::EINVAL);
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
     ///
     /// # Errors
     /// EINVAL for a handle of another address vector, or that is removed already.
     pub fn remove(&self, peer: Peer) -> Result<()> {
         let invalid = || Error::new(Errno::EINVAL, "remove an address that the address vector does not have");
         let handle = peer.of(self).ok_or_else(invalid)?;
-        self.engine.try_remove(handle).map_err(|_| invalid())
+        let mut known = self.handles.known();
+        // Another thread may have removed it meanwhile.
+        let (_, times) =
+            known.by_handle.get_mut(&handle).filter(|(last, _)| *last == peer.insertion).ok_or_else(invalid)?;
+        self.engine.try_remove(handle).map_err(|_| invalid())?;
+        *times -= 1;
+        if *times == 0 {
+            known.by_handle.remove(&handle);
+            // Relaxed: see `has`.
+            self.handles.removed.store(known.insertions, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The address of a handle (fi_av_lookup); `None` if it is not one of this address vector.

@@ -3,6 +3,7 @@
 use crate::atomic::{Element, Fetch};
 use crate::av::{AddressVector, Peer};
 use crate::buf::{IoBuf, IoBufMut, Kept};
+use crate::closing;
 use crate::engine::{Engine, Place, Post, What};
 use crate::fabric::{self, Domain};
 use crate::info::Info;
@@ -11,27 +12,44 @@ use crate::operations::Operations;
 use crate::region::RemoteKey;
 use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
-use ofi_core::{Addr, BindFlags, Errno, FiAddr, MrAccess, OpFlags};
-use ofi_engine::op::RmaKind;
+use ofi_core::{Addr, BindFlags, Errno, Error, FiAddr, MrAccess, OpFlags};
+use ofi_engine::op::{Remote, RmaKind, RmaOp, SendOp};
+use ofi_memory::Buffer;
 use std::sync::Arc;
 
 /// An endpoint of any kind.
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// `None` once it closes.
+    open: Option<Open>,
+    pub(crate) av: AddressVector,
+}
+
+/// What is closed when it is dropped; that may take seconds.
+#[derive(Debug)]
+struct Open {
     engine: Arc<Engine>,
     /// Its number among the domain's endpoints.
     number: usize,
-    pub(crate) av: AddressVector,
     domain: Domain,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.domain.0.pump.close_endpoint(self.number, &self.engine);
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.pump().close_endpoint(self.number, &self.engine);
+        if let Some(open) = self.open.take() {
+            let blocks = !open.domain.0.pump.is_simulated();
+            if blocks { closing::drop_apart(open) } else { drop(open) }
+        }
     }
 }
 
-const OTHER_AV: &str = "the handle is of another address vector than the endpoint's";
+const NO_PEER: &str = "the handle is of another address vector than the endpoint's, or its address was removed";
 
 /// A peer as an endpoint names it: `Err` if its handle is of another address vector.
 pub(crate) type To = Result<FiAddr, ()>;
@@ -45,15 +63,29 @@ impl Inner {
         control.bind_cq(parts.pump.queue().clone(), BindFlags::TRANSMIT | BindFlags::RECV)?;
         control.clone().bind_av(&av.engine)?;
         let number = parts.pump.add_endpoint(engine.clone());
-        Ok(Self { engine, number, av: av.clone(), domain: domain.clone() })
+        Ok(Self { open: Some(Open { engine, number, domain: domain.clone() }), av: av.clone() })
+    }
+
+    fn parts(&self) -> &Open {
+        self.open.as_ref().expect("only `close` and `drop` take it, and end the endpoint")
     }
 
     pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
+        &self.parts().engine
     }
 
     pub(crate) fn pump(&self) -> &Arc<Operations> {
-        &self.domain.0.pump
+        &self.parts().domain.0.pump
+    }
+
+    /// Closes it in a thread of its own.
+    pub(crate) async fn close(mut self) {
+        let Some(open) = self.open.take() else { return };
+        if open.domain.0.pump.is_simulated() {
+            drop(open);
+        } else {
+            closing::dropped(open).await;
+        }
     }
 
     pub(crate) fn to(&self, peer: Peer) -> To {
@@ -61,16 +93,16 @@ impl Inner {
     }
 
     pub(crate) fn local_addr(&self) -> Result<Addr> {
-        self.engine.control.local_addr()
+        self.engine().control.local_addr()
     }
 
     fn start<B: 'static>(&self, peer: To, what: What, flags: OpFlags, kept: Kept) -> Operation<'_, B> {
         let post = Post { what, peer: peer.unwrap_or(FiAddr::UNSPEC), flags };
         let context = match peer {
-            Ok(_) => self.pump().start(self.number, &self.engine, post, kept),
-            Err(()) => self.pump().refuse(self.number, post, kept, Errno::EINVAL, OTHER_AV),
+            Ok(_) => self.pump().start(self.parts().number, self.engine(), post, kept),
+            Err(()) => self.pump().refuse(self.parts().number, post, kept, Errno::EINVAL, NO_PEER),
         };
-        Operation::new(self.pump(), self.av.id(), context)
+        Operation::new(self.pump(), &self.av, context)
     }
 
     pub(crate) fn send<B: IoBuf>(
@@ -85,6 +117,39 @@ impl Inner {
 
     pub(crate) fn receive<B: IoBufMut>(&self, from: To, tag: Option<(u64, u64)>, buf: B) -> Operation<'_, B> {
         self.start(from, What::Receive { tag }, OpFlags::empty(), Kept::to_fill(buf))
+    }
+
+    /// Sends bytes that are copied by the call; no completion reports the end.
+    pub(crate) fn inject(&self, peer: To, tag: Option<u64>, bytes: &[u8]) -> Result<()> {
+        let dest = peer.map_err(|()| Error::new(Errno::EINVAL, NO_PEER))?;
+        let (buffer, flags) = (Buffer::Owned(bytes.to_vec()), OpFlags::empty());
+        let op = SendOp { dest, buffer, context: 0, tag, data: None, flags, inject: true };
+        self.injected(self.engine().messages.send(op))
+    }
+
+    /// The same into a peer's memory.
+    pub(crate) fn inject_write(&self, peer: To, key: RemoteKey, bytes: &[u8]) -> Result<()> {
+        let peer = peer.map_err(|()| Error::new(Errno::EINVAL, NO_PEER))?;
+        if let Some(why) = Self::check(key, bytes.len(), MrAccess::REMOTE_WRITE) {
+            return Err(Error::new(Errno::EACCES, why));
+        }
+        let one_sided = self.engine().one_sided.as_ref().ok_or(Errno::ENOSYS)?;
+        let (buffer, flags) = (Buffer::Owned(bytes.to_vec()), OpFlags::empty());
+        let remote = Remote::one(key.first(), bytes.len() as u64, key.key());
+        let kind = RmaKind::Write;
+        self.injected(one_sided.rma(RmaOp { kind, peer, buffer, remote, context: 0, data: None, flags, inject: true }))
+    }
+
+    fn injected(&self, result: Result<(), Errno>) -> Result<()> {
+        let why = |errno| match errno {
+            Errno::AGAIN => "inject: the endpoint has no room; await one of its operations first",
+            Errno::EMSGSIZE => "inject: more than `tx.inject_size` bytes",
+            _ => "inject",
+        };
+        result.map_err(|errno| Error::new(errno, why(errno)))?;
+        // The caller may wait for nothing: what is held back leaves now.
+        self.engine().control.make_progress();
+        Ok(())
     }
 
     /// Why `len` bytes of a key's range cannot be accessed with this right.
@@ -109,8 +174,8 @@ impl Inner {
 
     fn deny<B: 'static>(&self, what: What, kept: Kept, why: &str) -> Operation<'_, B> {
         let post = Post { what, peer: FiAddr::UNSPEC, flags: OpFlags::empty() };
-        let context = self.pump().refuse(self.number, post, kept, Errno::EACCES, why);
-        Operation::new(self.pump(), self.av.id(), context)
+        let context = self.pump().refuse(self.parts().number, post, kept, Errno::EACCES, why);
+        Operation::new(self.pump(), &self.av, context)
     }
 
     pub(crate) fn write<B: IoBuf>(&self, peer: To, key: RemoteKey, buf: B) -> Operation<'_, B> {

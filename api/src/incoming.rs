@@ -8,6 +8,7 @@ use core::future::{Future, poll_fn};
 use core::ops::Deref;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use ofi_core::Errno;
 use std::collections::VecDeque;
 
 /// The messages that arrive at an endpoint, in order, over a fixed number of receives.
@@ -25,19 +26,19 @@ pub struct Incoming<'a> {
 
 /// A message that has arrived; it dereferences to its bytes.
 #[derive(Debug)]
-pub struct Arrived {
+pub struct ReceivedMessage {
     completion: Completion,
     buf: Vec<u8>,
 }
 
-impl Deref for Arrived {
+impl Deref for ReceivedMessage {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.buf[..self.completion.len()]
     }
 }
 
-impl Arrived {
+impl ReceivedMessage {
     /// Tag, data and source of the message.
     pub const fn completion(&self) -> &Completion {
         &self.completion
@@ -74,20 +75,19 @@ impl<'a> Incoming<'a> {
     /// The next message. Dropping the future loses none.
     ///
     /// # Errors
-    /// ETRUNC for a message of more than `size` bytes, which is lost; the cause if the connection
-    /// of a [`MsgEndpoint`](crate::MsgEndpoint) has ended. The stream goes on after either.
-    pub async fn next(&mut self) -> Result<Arrived, OperationError> {
+    /// ETRUNC for a message of more than `size` bytes, which is lost. The stream goes on.
+    pub async fn next(&mut self) -> Result<ReceivedMessage, OperationError> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
     /// As [`Self::next`], for futures that are written by hand.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Arrived, OperationError>> {
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<ReceivedMessage, OperationError>> {
         self.post();
         let Some(oldest) = self.receives.front_mut() else { return Poll::Pending };
         let Poll::Ready((result, buf)) = Pin::new(oldest).poll(context) else { return Poll::Pending };
         self.receives.pop_front();
         Poll::Ready(match result {
-            Ok(completion) => Ok(Arrived { completion, buf }),
+            Ok(completion) => Ok(ReceivedMessage { completion, buf }),
             Err(error) => {
                 self.spare.push(buf);
                 Err(error)
@@ -95,10 +95,61 @@ impl<'a> Incoming<'a> {
         })
     }
 
+    /// Whether the connection of its endpoint has ended: an error of a receive other than ETRUNC
+    /// says so, and all later receives would fail as well.
+    fn poll_connected(&mut self, context: &mut Context<'_>) -> Poll<(Result<ReceivedMessage, OperationError>, bool)> {
+        self.poll_next(context).map(|result| {
+            let ended = result.as_ref().is_err_and(|error| error.errno() != Errno::ETRUNC);
+            (result, ended)
+        })
+    }
+
     /// Gives the buffer of a message back to the stream, which then allocates no other.
-    pub fn recycle(&mut self, message: Arrived) {
+    pub fn recycle(&mut self, message: ReceivedMessage) {
         if self.spare.len() < self.depth {
             self.spare.push(message.buf);
+        }
+    }
+}
+
+/// The messages that arrive over a connection, in order, until it ends.
+///
+/// [`MsgEndpoint::incoming`](crate::MsgEndpoint::incoming) has an example.
+#[derive(Debug)]
+pub struct ConnectionIncoming<'a> {
+    /// `None` once the connection has ended.
+    messages: Option<Incoming<'a>>,
+}
+
+impl<'a> ConnectionIncoming<'a> {
+    pub(crate) const fn new(messages: Incoming<'a>) -> Self {
+        Self { messages: Some(messages) }
+    }
+
+    /// The next message; after the error with which the connection ends, `None` for ever. Dropping
+    /// the future loses none.
+    ///
+    /// # Errors
+    /// ETRUNC for a message of more than `size` bytes, which is lost, and the stream goes on;
+    /// otherwise the cause for which the connection has ended.
+    pub async fn next(&mut self) -> Option<Result<ReceivedMessage, OperationError>> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// As [`Self::next`], for futures that are written by hand.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ReceivedMessage, OperationError>>> {
+        let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
+        let Poll::Ready((result, ended)) = messages.poll_connected(context) else { return Poll::Pending };
+        if ended {
+            self.messages = None;
+        }
+        Poll::Ready(Some(result))
+    }
+
+    /// As [`Incoming::recycle`].
+    pub fn recycle(&mut self, message: ReceivedMessage) {
+        if let Some(messages) = &mut self.messages {
+            messages.recycle(message);
         }
     }
 }

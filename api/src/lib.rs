@@ -35,6 +35,7 @@
 mod atomic;
 mod av;
 mod buf;
+mod closing;
 mod dgram;
 pub mod doctor;
 mod drivers;
@@ -72,7 +73,7 @@ pub use av::{AddressVector, Peer};
 pub use buf::{IoBuf, IoBufMut};
 pub use dgram::DatagramEndpoint;
 pub use fabric::{Domain, Fabric};
-pub use incoming::{Arrived, Incoming};
+pub use incoming::{ConnectionIncoming, Incoming, ReceivedMessage};
 pub use info::{Attributes, Info, InfoBuilder, QueryError, discover};
 pub use message::Message;
 pub use msg::{ConnectionRequest, MsgEndpoint, MsgListener};

@@ -6,7 +6,7 @@ use crate::buf::{IoBuf, IoBufMut};
 use crate::endpoint::Inner;
 use crate::events::Subscription;
 use crate::fabric::{Domain, Fabric};
-use crate::incoming::Incoming;
+use crate::incoming::{ConnectionIncoming, Incoming};
 use crate::info::Info;
 use crate::message::{ANY, CONNECTED, Message};
 use crate::operation::Operation;
@@ -179,7 +179,10 @@ impl ConnectionRequest {
 /// An endpoint that is connected to one peer: it exchanges reliable messages with it, and accesses
 /// its memory (FI_EP_MSG, fi_endpoint(3)). [`MsgListener`] has an example.
 ///
-/// Dropping it sends what was accepted, and then closes it.
+/// Dropping it sends what was accepted, and then closes it, which may take up to five seconds if a
+/// peer does not answer. In a tokio runtime a thread for blocking work does that, and its address
+/// stays in use meanwhile; elsewhere the drop waits. [`Self::close`] waits without blocking a
+/// thread of an executor.
 #[derive(Debug)]
 pub struct MsgEndpoint {
     // First: it closes before its events end.
@@ -256,7 +259,7 @@ impl MsgEndpoint {
     ///
     /// # Errors
     /// ENOTCONN if it has ended already.
-    pub fn shut_down(&self) -> Result<()> {
+    pub fn shutdown(&self) -> Result<()> {
         Ok(self.inner.engine().control.shut_down()?)
     }
 
@@ -292,6 +295,55 @@ impl MsgEndpoint {
     /// ```
     pub fn send_tagged<B: IoBuf>(&self, tag: u64, buf: B) -> Operation<'_, B> {
         self.inner.send(CONNECTED, (Some(tag), None), OpFlags::empty(), buf)
+    }
+
+    /// Sends a short message from a slice, which the call copies (fi_inject): at most
+    /// `tx.inject_size` bytes. There is nothing to await; whether it arrives shows in what the peer
+    /// answers.
+    ///
+    /// # Errors
+    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an earlier
+    /// operation makes.
+    ///
+    /// ```no_run
+    /// # fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// ep.inject(b"hello")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn inject(&self, bytes: &[u8]) -> Result<()> {
+        self.inner.inject(CONNECTED, None, bytes)
+    }
+
+    /// The same with a tag (fi_tinject).
+    ///
+    /// # Errors
+    /// As for [`Self::inject`]; ENOSYS if the endpoint has no tags (fi_tagged(3)).
+    ///
+    /// ```no_run
+    /// # fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// ep.inject_tagged(7, b"hello")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn inject_tagged(&self, tag: u64, bytes: &[u8]) -> Result<()> {
+        self.inner.inject(CONNECTED, Some(tag), bytes)
+    }
+
+    /// Writes a slice, which the call copies, to the peer's memory (fi_inject_write).
+    ///
+    /// # Errors
+    /// As for [`Self::inject`]; EACCES if the range is shorter or may not be written; ENOSYS if the
+    /// provider has no one-sided operations.
+    ///
+    /// ```no_run
+    /// # fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// ep.inject_write(key.at(8), b"hello")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn inject_write(&self, to: RemoteKey, bytes: &[u8]) -> Result<()> {
+        self.inner.inject_write(CONNECTED, to, bytes)
     }
 
     /// Prepares a message with more than a tag: completion data, or a level of completion.
@@ -425,7 +477,8 @@ impl MsgEndpoint {
         self.inner.atomic(CONNECTED, at, (AtomicKind::Fetch, op), (value, value))
     }
 
-    /// A stream of the messages without tag that arrive, over `depth` buffers of `size` bytes.
+    /// A stream of the messages without tag that arrive until the connection ends, over `depth`
+    /// buffers of `size` bytes.
     ///
     /// At most `depth` messages are received before the program takes them. The endpoint keeps the
     /// messages beyond them up to FI_OFI_PEER_MEMORY (256 MiB by default), as those for which there
@@ -434,18 +487,19 @@ impl MsgEndpoint {
     /// ```no_run
     /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
     /// let mut incoming = ep.incoming(4, 1024);
-    /// let message = incoming.next().await?;
-    /// incoming.recycle(message);
+    /// while let Some(Ok(message)) = incoming.next().await {
+    ///     incoming.recycle(message);
+    /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn incoming(&self, depth: usize, size: usize) -> Incoming<'_> {
-        Incoming::new(&self.inner, None, depth, size)
+    pub fn incoming(&self, depth: usize, size: usize) -> ConnectionIncoming<'_> {
+        ConnectionIncoming::new(Incoming::new(&self.inner, None, depth, size))
     }
 
     /// The same for the tagged messages that [`Self::receive_tagged`] takes.
-    pub fn incoming_tagged(&self, tag: u64, ignore: u64, depth: usize, size: usize) -> Incoming<'_> {
-        Incoming::new(&self.inner, Some((tag, ignore)), depth, size)
+    pub fn incoming_tagged(&self, tag: u64, ignore: u64, depth: usize, size: usize) -> ConnectionIncoming<'_> {
+        ConnectionIncoming::new(Incoming::new(&self.inner, Some((tag, ignore)), depth, size))
     }
 
     /// The address at which this end is (fi_getname).
@@ -454,6 +508,23 @@ impl MsgEndpoint {
     /// The system's error if the address is not available.
     pub fn local_addr(&self) -> Result<Addr> {
         self.inner.local_addr()
+    }
+
+    /// Closes it, as dropping does, and waits for the end without blocking the executor's thread: a
+    /// thread that exists for that only waits for the peer, for five seconds at most (fi_close).
+    /// Dropping the future does not stop it.
+    ///
+    /// ```no_run
+    /// # async fn example(ep: ofi::MsgEndpoint) -> Result<(), ofi::OperationError> {
+    /// ep.send("the last message").await.0?;
+    /// ep.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(self) {
+        // The events end later.
+        let Self { inner, events: _events } = self;
+        inner.close().await;
     }
 
     /// Describes the pending operations and what they wait for, to find the cause of a hang.

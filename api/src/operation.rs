@@ -1,6 +1,6 @@
 //! The futures of operations.
 
-use crate::av::Peer;
+use crate::av::{AddressVector, Peer};
 use crate::operations::Operations;
 use crate::pump::Pump;
 use crate::reactor;
@@ -26,7 +26,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     entry: ofi_core::Completion,
-    av: u64,
+    source: Option<Peer>,
 }
 
 #[allow(clippy::len_without_is_empty, reason = "a length of 0 is nothing special")]
@@ -48,8 +48,8 @@ impl Completion {
 
     /// The sender of a received message, if the address vector has its address and the endpoint
     /// has the capability [`Caps::SOURCE`](crate::Caps::SOURCE) (fi_cq_readfrom).
-    pub fn source(&self) -> Option<Peer> {
-        (self.entry.src != FiAddr::UNSPEC).then(|| Peer::new(self.entry.src, self.av))
+    pub const fn source(&self) -> Option<Peer> {
+        self.source
     }
 
     /// What the operation was, and which values are valid, as the interface's flags.
@@ -139,8 +139,8 @@ impl From<OperationError> for Error {
 #[must_use = "dropping an operation cancels it"]
 pub struct Operation<'a, B> {
     pump: &'a Arc<Operations>,
-    /// The address vector of its endpoint.
-    av: u64,
+    /// That of its endpoint.
+    av: &'a AddressVector,
     /// 0 once its result was taken.
     context: usize,
     buffer: PhantomData<fn() -> B>,
@@ -153,7 +153,7 @@ impl<B> fmt::Debug for Operation<'_, B> {
 }
 
 impl<'a, B: 'static> Operation<'a, B> {
-    pub(crate) const fn new(pump: &'a Arc<Operations>, av: u64, context: usize) -> Self {
+    pub(crate) const fn new(pump: &'a Arc<Operations>, av: &'a AddressVector, context: usize) -> Self {
         Self { pump, av, context, buffer: PhantomData }
     }
 
@@ -222,7 +222,9 @@ impl<'a, B: 'static> Operation<'a, B> {
     ) -> (Result<Completion, OperationError>, B) {
         self.context = 0;
         let buffer = owner.downcast::<B>().expect("the operation was posted with a buffer of its type");
-        let result = outcome.map(|entry| Completion { entry, av: self.av }).map_err(OperationError);
+        let av = self.av;
+        let source = |handle| if handle == FiAddr::UNSPEC { None } else { av.peer_of(handle) };
+        let result = outcome.map(|entry| Completion { entry, source: source(entry.src) }).map_err(OperationError);
         (result, *buffer)
     }
 }

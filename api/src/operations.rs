@@ -128,6 +128,11 @@ impl Operations {
         self.timed.set(OF_OPERATIONS, table.next_deadline());
     }
 
+    /// Whether it belongs to a simulated network, whose time the caller moves.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.timed.is_simulated()
+    }
+
     /// How many operations have not ended, or wait to be polled.
     pub(crate) fn pending(&self) -> usize {
         Park::lock(&self.table).len()

@@ -65,6 +65,10 @@ impl Timed {
         fd.ok_or_else(|| Error::new(Errno::ENOSYS, "await operations of a simulated network outside of it"))?.share()
     }
 
+    pub(crate) const fn is_simulated(&self) -> bool {
+        self.fd.is_none()
+    }
+
     pub(crate) fn is_readable(&self) -> bool {
         self.fd.as_ref().is_some_and(|fd| fd.is_readable())
     }

@@ -17,8 +17,10 @@ use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
 /// An endpoint that exchanges reliable messages with any number of peers, and accesses their
 /// memory, without connecting (FI_EP_RDM, fi_endpoint(3)).
 ///
-/// Dropping it sends what was accepted, and then closes it; that may take up to five seconds if a
-/// peer does not answer.
+/// Dropping it sends what was accepted, and then closes it, which may take up to five seconds if a
+/// peer does not answer. In a tokio runtime a thread for blocking work does that, and its address
+/// stays in use meanwhile; elsewhere the drop waits. [`Self::close`] waits without blocking a
+/// thread of an executor.
 ///
 /// ```
 /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
@@ -111,6 +113,70 @@ impl RdmEndpoint {
     /// ```
     pub fn send_tagged<B: IoBuf>(&self, peer: Peer, tag: u64, buf: B) -> Operation<'_, B> {
         self.0.send(self.0.to(peer), (Some(tag), None), OpFlags::empty(), buf)
+    }
+
+    /// Sends a short message from a slice, which the call copies (fi_inject): at most
+    /// `tx.inject_size` bytes. There is nothing to await; whether it arrives shows in what the peer
+    /// answers.
+    ///
+    /// # Errors
+    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an earlier
+    /// operation makes; EINVAL for a handle that the endpoint refuses.
+    ///
+    /// ```
+    /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// # let ep = RdmEndpoint::open(&domain, &info)?;
+    /// # let me = ep.peer(ep.local_addr()?)?;
+    /// let receive = ep.receive([0; 5]);
+    /// ep.inject(me, b"hello")?;
+    /// assert_eq!(&ofi::block_on(receive).1, b"hello");
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
+    pub fn inject(&self, peer: Peer, bytes: &[u8]) -> Result<()> {
+        self.0.inject(self.0.to(peer), None, bytes)
+    }
+
+    /// The same with a tag (fi_tinject).
+    ///
+    /// # Errors
+    /// As for [`Self::inject`]; ENOSYS if the endpoint has no tags (fi_tagged(3)).
+    ///
+    /// ```
+    /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// # let ep = RdmEndpoint::open(&domain, &info)?;
+    /// # let me = ep.peer(ep.local_addr()?)?;
+    /// let receive = ep.receive_tagged(7, 0, [0; 5]);
+    /// ep.inject_tagged(me, 7, b"hello")?;
+    /// assert_eq!(&ofi::block_on(receive).1, b"hello");
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
+    pub fn inject_tagged(&self, peer: Peer, tag: u64, bytes: &[u8]) -> Result<()> {
+        self.0.inject(self.0.to(peer), Some(tag), bytes)
+    }
+
+    /// Writes a slice, which the call copies, to a peer's memory (fi_inject_write).
+    ///
+    /// # Errors
+    /// As for [`Self::inject`]; EACCES if the range is shorter or may not be written; ENOSYS if the
+    /// provider has no one-sided operations.
+    ///
+    /// ```
+    /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// # let ep = RdmEndpoint::open(&domain, &info)?;
+    /// # let me = ep.peer(ep.local_addr()?)?;
+    /// # let region = domain.register(vec![0; 64], ofi::MrAccess::REMOTE)?;
+    /// ep.inject_write(me, region.remote_key().at(8), b"hello")?;
+    /// # ofi::block_on(ep.fetch_add(me, region.remote_key(), 0u64))?;
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
+    pub fn inject_write(&self, peer: Peer, to: RemoteKey, bytes: &[u8]) -> Result<()> {
+        self.0.inject_write(self.0.to(peer), to, bytes)
     }
 
     /// Prepares a message with more than a tag: completion data, or a level of completion.
@@ -316,6 +382,22 @@ impl RdmEndpoint {
     /// The system's error if the address is not available.
     pub fn local_addr(&self) -> Result<Addr> {
         self.0.local_addr()
+    }
+
+    /// Closes it, as dropping does, and waits for the end without blocking the executor's thread: a
+    /// thread that exists for that only waits for the peers, for five seconds at most (fi_close).
+    /// Dropping the future does not stop it.
+    ///
+    /// ```
+    /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// let ep = RdmEndpoint::open(&domain, &info)?;
+    /// ofi::block_on(ep.close());
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
+    pub async fn close(self) {
+        self.0.close().await;
     }
 
     /// Describes the pending operations and what they wait for, to find the cause of a hang.

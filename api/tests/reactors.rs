@@ -194,6 +194,28 @@ fn a_set_of_futures_goes_from_one_block_on_to_the_next() {
     }
 }
 
+/// Ends an endpoint that has a message for a peer: the message arrives only if the peer's task runs
+/// meanwhile.
+async fn end_while_the_peer_works<F: Future<Output = ()>>(provider: &str, end_it: impl FnOnce(RdmEndpoint) -> F) {
+    let info = info(provider, EndpointType::RDM);
+    let domains = [(); 2].map(|()| Fabric::open(&info).unwrap().domain(&info).unwrap());
+    let [one, two] = domains.each_ref().map(|domain| RdmEndpoint::open(domain, &info).unwrap());
+    let peer = one.peer(two.local_addr().unwrap()).unwrap();
+    // The two have not met: it waits.
+    one.inject(peer, b"the last").unwrap();
+    let receive = async { two.receive([0; 8]).timeout(Duration::from_secs(20)).await };
+    let ((), (received, buf)) = futures_lite::future::zip(end_it(one), receive).await;
+    received.unwrap();
+    assert_eq!(&buf, b"the last");
+}
+
+#[test]
+fn an_endpoint_closes_while_other_tasks_run() {
+    for provider in providers() {
+        with_limit(move || ofi::block_on(end_while_the_peer_works(provider, RdmEndpoint::close)));
+    }
+}
+
 /// Waits on a receive that nothing answers; returns the processor time that the wait took.
 fn idle(ep: &RdmEndpoint, wait: impl Fn(Duration)) -> Duration {
     wait(Duration::from_millis(50));
@@ -248,7 +270,15 @@ fn connections_are_made_used_and_ended() {
                 client.send_tagged(1, "ping").await.0.unwrap();
                 assert_eq!(receive.await.0.unwrap().len(), 4);
                 let pending = server.receive([0; 8]);
+                let mut messages = server.incoming_tagged(1, 0, 4, 2);
+                client.send_tagged(1, "cut off").await.0.unwrap();
+                let cut_off = messages.next().await.unwrap().unwrap_err();
+                assert_eq!(cut_off.errno(), Errno::ETRUNC);
+                client.send_tagged(1, "ok").await.0.unwrap();
+                assert_eq!(&*messages.next().await.unwrap().unwrap(), b"ok", "the stream goes on");
                 drop(client);
+                assert!(messages.next().await.unwrap().is_err(), "the connection has ended");
+                assert!(messages.next().await.is_none() && messages.next().await.is_none());
                 server.closed().await.unwrap();
                 server.closed().await.unwrap();
                 assert!(pending.await.0.is_err(), "the peer has gone");
@@ -298,6 +328,16 @@ mod tokio_runtime {
                         game.await.unwrap();
                     }
                 });
+            });
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_is_dropped_leaves_its_thread_to_other_tasks() {
+        for provider in providers() {
+            with_limit(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(end_while_the_peer_works(provider, async |ep| drop(ep)));
             });
         }
     }

@@ -21,7 +21,7 @@ fn open() -> Result<(Info, Fabric, Domain), Error> {
 /// Answers the requests of one client until it goes.
 async fn answer(client: MsgEndpoint, stop: Arc<Notify>) -> Result<(), Error> {
     let mut requests = client.incoming(4, SIZE);
-    while let Ok(request) = requests.next().await {
+    while let Some(Ok(request)) = requests.next().await {
         if &*request == b"stop" {
             stop.notify_one();
         }

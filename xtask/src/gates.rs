@@ -14,7 +14,7 @@ pub(crate) fn loom() -> Outcome {
 /// library that drop futures at random points, and objects in every order.
 pub(crate) fn asan() -> Outcome {
     let (target, folder) = ("x86_64-unknown-linux-gnu", disk::target().join("asan"));
-    let mut tests = cargo(&["test", "-p", "ofi", "--features", "tokio", "--target", target]);
+    let mut tests = cargo(&["test", "-p", "ofi", "--features", "tokio,bytes", "--target", target]);
     tests.args([
         "--test",
         "drops",
