@@ -3,12 +3,12 @@
 use crate::choose::is_layer;
 use crate::places::{Candidate, Settings, candidates};
 use crate::table::{Provider, load};
-use crate::trial::{Verdict, try_files};
+use crate::trial::{self, Around, LIMIT, Verdict, try_files};
 use crate::verdicts::{Verdicts, key, place};
 use core::cell::Cell;
 use ofi_core::log::{self, Level, Subsystem};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A file that is not used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +60,10 @@ impl Loaded {
 pub enum State {
     /// Nothing was looked for.
     Unloaded,
-    /// A thread is loading.
-    Loading,
+    /// A thread looks for files and tries them.
+    Trying,
+    /// A thread loads the file of that number.
+    Loading(usize),
     /// Done for good.
     Loaded(&'static Loaded),
 }
@@ -72,6 +74,24 @@ static DONE: Condvar = Condvar::new();
 thread_local! {
     /// Whether this thread is loading: calls of providers that it loads see no loaded provider.
     static LOADING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// In a trial: what ends the process when its file waits for a thread that waits for the file.
+static STUCK: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+
+/// Begins the trial of a file by this process: threads that it starts wait for it as in an
+/// application, and those that wait for half of the time limit call `stuck`.
+fn begin_trial(stuck: Box<dyn Fn() + Send + Sync>) {
+    drop(STUCK.set(stuck));
+    *state() = State::Loading(0);
+    LOADING.set(true);
+}
+
+/// Ends it: the file is loaded.
+fn end_trial() {
+    LOADING.set(false);
+    stay_empty();
+    DONE.notify_all();
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -90,15 +110,22 @@ pub fn hold() -> Held {
 impl Held {
     /// In a child: what another thread of the parent was loading, the child has to load itself.
     pub fn restart(&mut self) {
-        if matches!(*self.0, State::Loading) && !LOADING.get() {
+        if matches!(*self.0, State::Trying | State::Loading(_)) && !LOADING.get() {
             *self.0 = State::Unloaded;
         }
     }
 }
 
 /// Ends the search for providers in this process: the helper process must not start helpers.
-pub fn stay_empty() {
+fn stay_empty() {
     *state() = State::Loaded(&NONE);
+}
+
+/// The work of the helper process: tries each file in a process of its own, and prints a line for
+/// it.
+pub fn serve(files: &[&Path]) {
+    stay_empty();
+    trial::serve(files, Around { begin: begin_trial, end: end_trial });
 }
 
 /// The loaded providers. The first call loads them, with what `settings` says; others wait for it.
@@ -111,11 +138,15 @@ pub fn loaded(settings: impl FnOnce() -> Settings, built_in: impl Fn(&str) -> bo
     loop {
         match *current {
             State::Loaded(loaded) => return loaded,
-            State::Loading => current = DONE.wait(current).unwrap_or_else(PoisonError::into_inner),
+            State::Trying => current = DONE.wait(current).unwrap_or_else(PoisonError::into_inner),
+            State::Loading(file) => match wait_for(file, current) {
+                Some(next) => current = next,
+                None => return &NONE,
+            },
             State::Unloaded => break,
         }
     }
-    *current = State::Loading;
+    *current = State::Trying;
     drop(current);
     LOADING.set(true);
     let found: &'static Loaded = Box::leak(Box::new(load_all(&settings(), built_in)));
@@ -123,6 +154,27 @@ pub fn loaded(settings: impl FnOnce() -> Settings, built_in: impl Fn(&str) -> bo
     *state() = State::Loaded(found);
     DONE.notify_all();
     found
+}
+
+/// Waits until another thread has loaded that file; `None` after the time limit. The file may wait
+/// for this thread, which it has started.
+fn wait_for(file: usize, current: MutexGuard<'static, State>) -> Option<MutexGuard<'static, State>> {
+    let stuck = STUCK.get();
+    let limit = if stuck.is_some() { LIMIT / 2 } else { LIMIT };
+    let same = |state: &mut State| matches!(*state, State::Loading(now) if now == file);
+    let (current, waited) = DONE.wait_timeout_while(current, limit, same).unwrap_or_else(PoisonError::into_inner);
+    if !waited.timed_out() {
+        return Some(current);
+    }
+    drop(current);
+    if let Some(stuck) = stuck {
+        stuck();
+    }
+    log::log("", Level::Warn, Subsystem::Core, || {
+        "a thread asks for providers while another one loads a file, which does not return: it gets the built-in ones"
+            .to_owned()
+    });
+    None
 }
 
 /// At the end of the process: providers clean up, unless this is a child that has them from its
@@ -147,7 +199,9 @@ fn load_all(settings: &Settings, built_in: impl Fn(&str) -> bool) -> Loaded {
     let mut out = Loaded { process: std::process::id(), ..Loaded::default() };
     let harmful = harmful(&files, settings.library.as_deref());
     let mut registered = Vec::new();
-    for (candidate, harmful) in files.into_iter().zip(harmful) {
+    for (index, (candidate, harmful)) in files.into_iter().zip(harmful).enumerate() {
+        *state() = State::Loading(index);
+        DONE.notify_all();
         let Candidate { file, preferred } = candidate;
         let loaded = match harmful {
             Some(reason) => Err(reason),
@@ -202,7 +256,7 @@ fn harmful(files: &[Candidate], library: Option<&Path>) -> Vec<Option<String>> {
                 out[index] = Some(why.clone());
                 Some(why)
             }
-            // Without running anything of the file's, the real load may find that this has changed.
+            // The next process tries it again.
             Verdict::Refused(why) => {
                 out[index] = Some(why);
                 None

@@ -7,7 +7,9 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -16,6 +18,7 @@
 #include <rdma/providers/fi_prov.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #ifdef WRONG_NEEDS
@@ -170,9 +173,68 @@ static void cleanup(void)
 		raise(SIGSEGV);
 }
 
+/* What a process that tries files must not have from the application. */
+static void look_around(void)
+{
+	struct sigaction action;
+	struct rlimit core;
+	sigset_t mask;
+	char exe[256] = "";
+	int signal;
+
+	/* An application is no concern of this. */
+	if (readlink("/proc/self/exe", exe, sizeof(exe) - 1) < 0 || !strstr(exe, "/ld-"))
+		return;
+	if (fcntl(200, F_GETFD) >= 0)
+		_exit(10);
+	if (getrlimit(RLIMIT_CORE, &core) || core.rlim_cur)
+		_exit(11);
+	if (sigprocmask(SIG_SETMASK, NULL, &mask))
+		_exit(12);
+	for (signal = 1; signal < 32; signal++) {
+		if (sigismember(&mask, signal))
+			_exit(13);
+		if (sigaction(signal, NULL, &action) || action.sa_handler != SIG_DFL)
+			_exit(14);
+	}
+}
+
+static void *ask(void *unused)
+{
+	struct fi_info *list;
+
+	if (!fi_getinfo(FI_VERSION(2, 6), NULL, NULL, 0, NULL, &list))
+		fi_freeinfo(list);
+	return unused;
+}
+
+/* Leaves the number of this process in a file. */
+static void leave_number(void)
+{
+	const char *file = getenv("WRONG_PID");
+	FILE *out = file ? fopen(file, "w") : NULL;
+
+	if (out) {
+		fprintf(out, "%d\n", getpid());
+		fclose(out);
+	}
+}
+
 __attribute__((constructor)) static void loading(void)
 {
+	pthread_t thread;
+
 	read_name();
+	if (is("load_looks"))
+		look_around();
+	if (is("load_asks"))
+		ask(NULL);
+	if (is("load_waits") && !pthread_create(&thread, NULL, ask, NULL))
+		pthread_join(thread, NULL);
+	if (is("load_loop"))
+		leave_number();
+	if (is("load_group"))
+		kill(0, SIGKILL);
 	if (is("load_abort"))
 		abort();
 	if (is("load_prints") && write(1, "end\n0 good\ngarbage", 18) < 0)

@@ -38,7 +38,6 @@ unsafe extern "C" fn run(stack: *const usize) -> ! {
         Some(b"try") => {
             let files: Vec<&Path> =
                 arguments[2..].iter().map(|file| Path::new(OsStr::from_bytes(file.to_bytes()))).collect();
-            ofi_loader::stay_empty();
             ofi_loader::serve(&files);
             0
         }

@@ -2,8 +2,9 @@
 /*
  * What an application sees of loaded providers. `loaded list VERSION FLAGS [NAME [DOMAIN [FABRIC]]]`
  * prints the infos, one a line; `names` the names; `open NAME` the result of fi_fabric; `atexit`
- * closes a fabric at the end of the process; `threads`
- * asks from several threads at once; `fork` asks in children; `children` looks for processes left behind.
+ * closes a fabric at the end of the process; `threads` asks from several threads at once; `fork` asks
+ * in children; `children` looks for children that are not its own; `ignoring` is `list` with SIGCHLD
+ * ignored.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -12,6 +13,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -158,16 +160,50 @@ static int ask_in_child(void)
 	return 0;
 }
 
-/* The library's helper process is not a child that an application waits for. */
+static volatile sig_atomic_t ended;
+
+static void count(int signal)
+{
+	(void) signal;
+	ended++;
+}
+
+/* Waits for any child, as a shell or a launcher does. */
+static void *wait_for_any(void *found)
+{
+	*(pid_t *) found = waitpid(-1, NULL, 0);
+	return NULL;
+}
+
+/* The library's helper process is not a child that an application waits for, or hears of. */
 static int leaves_no_child(void)
 {
 	struct fi_info *found;
+	pid_t own = fork(), first = 0;
+	pthread_t thread;
+	sigset_t none, all;
 
-
+	CHECK(own >= 0);
+	if (!own) {
+		alarm(100);
+		for (;;)
+			pause();
+	}
+	signal(SIGCHLD, count);
+	CHECK(pthread_create(&thread, NULL, wait_for_any, &first) == 0);
+	sigfillset(&all);
+	CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+	CHECK(dup2(1, 200) == 200);
 	CHECK(fi_getinfo(API, NULL, NULL, 0, NULL, &found) == 0);
 	fi_freeinfo(found);
+	CHECK(ended == 0);
+	CHECK(kill(own, SIGKILL) == 0 && pthread_join(thread, NULL) == 0);
+	CHECK(first == own);
 	CHECK(waitpid(-1, NULL, WNOHANG) < 0);
 	CHECK(waitpid(-1, NULL, WNOHANG | __WALL) < 0);
+	/* The mask and the handlers stay the application's. */
+	CHECK(pthread_sigmask(SIG_SETMASK, NULL, &none) == 0 && sigismember(&none, SIGUSR1));
+	CHECK(signal(SIGCHLD, SIG_DFL) == count);
 	printf("none\n");
 	return 0;
 }
@@ -176,6 +212,10 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 
+	if (!strcmp(what, "ignoring") && argc > 2) {
+		signal(SIGCHLD, SIG_IGN);
+		what = "list";
+	}
 	if (!strcmp(what, "list") && argc > 2)
 		return list(argc - 2, argv + 2);
 	if (!strcmp(what, "names"))
