@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Entries that are kept.
 const MOST: usize = 200;
+/// How long a process waits for others that write.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The state of two files, by inode and time: a provider's and this library's.
 pub(crate) fn key(file: &Path, library: &Path) -> Option<String> {
@@ -49,7 +52,8 @@ fn text_of(place: &Path) -> std::io::Result<String> {
 pub(crate) struct Verdicts {
     place: Option<PathBuf>,
     entries: Vec<(String, String)>,
-    changed: bool,
+    /// The keys that this process adds.
+    added: Vec<String>,
 }
 
 impl Verdicts {
@@ -58,7 +62,7 @@ impl Verdicts {
         let text = place.as_ref().and_then(|place| text_of(place).ok()).unwrap_or_default();
         let entries = text.lines().filter_map(|line| line.split_once('|'));
         let entries = entries.map(|(key, verdict)| (key.to_owned(), verdict.to_owned())).collect();
-        Self { place, entries, changed: false }
+        Self { place, entries, added: Vec::new() }
     }
 
     pub(crate) fn of(&self, key: &str) -> Option<&str> {
@@ -67,29 +71,54 @@ impl Verdicts {
 
     pub(crate) fn add(&mut self, key: String, verdict: &str) {
         self.entries.retain(|(known, _)| *known != key);
-        self.entries.push((key, verdict.replace(['\n', '\r'], " ")));
-        self.changed = true;
+        self.entries.push((key.clone(), verdict.replace(['\n', '\r'], " ")));
+        self.added.push(key);
     }
 
-    /// Keeps the verdicts, replacing the file at once; a folder that cannot be written keeps none.
+    /// Keeps the verdicts beside those that other processes have kept meanwhile, replacing the file
+    /// at once. A folder that cannot be written, or whose lock is not free soon, keeps none.
     pub(crate) fn write(&self) {
-        let (Some(place), true) = (&self.place, self.changed) else { return };
-        let Some(folder) = place.parent() else { return };
-        let first = self.entries.len().saturating_sub(MOST);
-        let lines: String = self.entries[first..].iter().fold(String::new(), |mut out, (key, verdict)| {
+        let Some(place) = self.place.as_deref().filter(|_| !self.added.is_empty()) else { return };
+        // What is not kept is tried again.
+        let _ = self.replace(place);
+    }
+
+    fn replace(&self, place: &Path) -> std::io::Result<()> {
+        let folder = place.parent().ok_or(std::io::ErrorKind::NotFound)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let lock = options.clone().create(true).truncate(false).open(folder.join("providers.lock"))?;
+        lock_soon(&lock)?;
+        let mut entries = Self::read(Some(place.to_owned())).entries;
+        entries.retain(|(known, _)| !self.added.contains(known));
+        entries.extend(self.entries.iter().filter(|(known, _)| self.added.contains(known)).cloned());
+        let first = entries.len().saturating_sub(MOST);
+        let lines: String = entries[first..].iter().fold(String::new(), |mut out, (key, verdict)| {
             let _ = writeln!(out, "{key}|{verdict}");
             out
         });
-        // A name that no other process chooses, and that none can foresee.
-        let random = u64::from_ne_bytes(ofi_os::random());
-        let fresh = folder.join(format!("providers.{random:016x}"));
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        let made =
-            made.and_then(|()| std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh));
-        let Ok(mut file) = made else { return };
-        let written = file.write_all(lines.as_bytes()).and_then(|()| std::fs::rename(&fresh, place));
-        if written.is_err() {
-            drop(std::fs::remove_file(&fresh));
+        // Under the lock, a file of this name is what a process left that was killed.
+        let fresh = folder.join("providers.new");
+        drop(std::fs::remove_file(&fresh));
+        let mut file = options.clone().create_new(true).open(&fresh)?;
+        file.write_all(lines.as_bytes())?;
+        std::fs::rename(&fresh, place)
+    }
+}
+
+/// Takes the lock of the folder. Other processes hold it for a moment; one that was stopped may
+/// hold it for long.
+fn lock_soon(lock: &std::fs::File) -> std::io::Result<()> {
+    let begin = ofi_os::clock::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(std::fs::TryLockError::Error(error)) => return Err(error),
+            Err(std::fs::TryLockError::WouldBlock) if ofi_os::clock::now().since(begin) < PATIENCE => {
+                std::thread::yield_now()
+            }
+            Err(std::fs::TryLockError::WouldBlock) => return Err(std::io::ErrorKind::WouldBlock.into()),
         }
     }
 }
@@ -129,7 +158,8 @@ mod tests {
         verdicts.write();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(place.parent().unwrap()), mode(&place)), (0o700, 0o600));
-        assert_eq!(std::fs::read_dir(place.parent().unwrap()).unwrap().count(), 1);
+        // The verdicts and the lock.
+        assert_eq!(std::fs::read_dir(place.parent().unwrap()).unwrap().count(), 2);
         let reads = |place: &Path| Verdicts::read(Some(place.into())).of("key").is_some();
         assert!(reads(&place));
         let link = folder.path().join("link");
@@ -137,5 +167,26 @@ mod tests {
         assert!(!reads(&link) && !reads(folder.path()));
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o620)).unwrap();
         assert!(!reads(&place));
+    }
+
+    #[test]
+    fn processes_that_write_at_once_keep_the_verdicts_of_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("providers");
+        // Each has read before any has written.
+        let mut all: Vec<Verdicts> = (0..8).map(|_| Verdicts::read(Some(place.clone()))).collect();
+        // What a killed process has left.
+        std::fs::write(folder.path().join("providers.new"), "x|y").unwrap();
+        std::thread::scope(|scope| {
+            for (index, verdicts) in all.iter_mut().enumerate() {
+                scope.spawn(move || {
+                    verdicts.add(format!("key {index}"), "why");
+                    verdicts.write();
+                });
+            }
+        });
+        let kept = Verdicts::read(Some(place));
+        assert!((0..8).all(|index| kept.of(&format!("key {index}")) == Some("why")), "{kept:?}");
+        assert_eq!(kept.of("x"), None);
     }
 }
