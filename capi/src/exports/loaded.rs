@@ -216,6 +216,26 @@ unsafe fn ask_one(
             return Ok(Err(Reason::unusable("fi_getinfo", why)));
         }
     };
+    // SAFETY: the nodes are the provider's answer, which is not freed yet.
+    let copies = unsafe { copies(provider, &list, ask, filter) };
+    for node in list.nodes {
+        // SAFETY: the answer is the caller's (fi_getinfo(3)), each node is in it once, and the
+        // copies share nothing with it.
+        unsafe { foreign::free(node.as_ptr(), provider.api) };
+    }
+    copies
+}
+
+/// Copies of the infos that match. The outer error is ENOMEM.
+///
+/// # Safety
+/// The list is the provider's answer, not freed.
+unsafe fn copies(
+    provider: &Provider,
+    list: &ofi_loader::Infos,
+    ask: &Ask<'_>,
+    filter: &Filter<'_>,
+) -> Result<Result<Vec<(usize, Infos)>, Reason>, Errno> {
     let mut out = Vec::new();
     let mut first = None;
     for node in &list.nodes {
@@ -233,11 +253,6 @@ unsafe fn ask_one(
             }
             Err(reason) => first = first.or(Some(reason)),
         }
-    }
-    for node in list.nodes {
-        // SAFETY: the answer is the caller's (fi_getinfo(3)), each node is in it once, and the
-        // copies share nothing with it.
-        unsafe { foreign::free(node.as_ptr(), provider.api) };
     }
     let nothing = || Reason::unusable("fi_getinfo", "it returns no info");
     Ok(if out.is_empty() { Err(first.unwrap_or_else(nothing)) } else { Ok(out) })
