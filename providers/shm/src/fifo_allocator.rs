@@ -5,8 +5,12 @@ use ofi_sync::lines::LINES;
 
 /// The initial size, in bytes.
 pub(crate) const SMALLEST: usize = 4 << 10;
-/// Sizes before the whole pool is used, and the bytes that must have moved before the next size.
+/// Sizes before the whole pool is used, and the bytes that must have moved before the next size,
+/// unless a payload is long.
 const STEPS: [(usize, usize); 2] = [(SMALLEST, 8 << 10), (16 << 10, 1 << 20)];
+/// The shortest payload that the pool grows for at once: where processes share cores, each time
+/// that the pool is full takes as long as a time slice.
+const LONG: usize = 32 << 10;
 #[allow(clippy::cast_possible_truncation, reason = "a small constant")]
 const SLOTS: usize = LINES as usize;
 
@@ -34,19 +38,23 @@ impl FifoAllocator {
         Self { limit: 0, most, head: 0, used: 0, taken: Box::new([0; SLOTS]), freed: 0, moved: 0 }
     }
 
-    /// The size to grow to now, if any. It can only grow while it is empty.
-    pub(crate) fn wanted(&self) -> Option<usize> {
+    /// The size to grow to now, for a payload of `total` bytes, if any. It can only grow while it
+    /// is empty.
+    pub(crate) fn wanted(&self, total: usize) -> Option<usize> {
         if self.used > 0 || self.limit == self.most {
             return None;
         }
         let step = STEPS.iter().find(|(_, moves)| self.moved < *moves);
-        let wanted = step.map_or(self.most, |(size, _)| (*size).min(self.most));
+        let step = step.map_or(self.most, |(size, _)| *size);
+        let wanted = if total < LONG { step } else { step.max(total.next_power_of_two()) }.min(self.most);
         (wanted > self.limit).then_some(wanted)
     }
 
-    /// True if it is worth draining, so that it can grow to the whole pool.
-    pub(crate) fn is_cramped(&self) -> bool {
-        self.limit < self.most && STEPS.iter().all(|(_, moves)| self.moved >= *moves)
+    /// True if it is worth draining, so that it can grow to the whole pool, or to a size that a
+    /// payload of `total` bytes fits into.
+    pub(crate) fn is_cramped(&self, total: usize) -> bool {
+        self.limit < self.most
+            && (STEPS.iter().all(|(_, moves)| self.moved >= *moves) || total >= LONG && total > self.limit)
     }
 
     /// Sets the size. Nothing may be allocated.
@@ -145,22 +153,37 @@ mod tests {
     #[test]
     fn it_grows_with_the_bytes_moved_and_only_while_empty() {
         let mut allocator = FifoAllocator::new(1 << 20);
-        assert_eq!(allocator.wanted(), Some(4 << 10));
+        assert_eq!(allocator.wanted(0), Some(4 << 10));
         allocator.grow(4 << 10);
         for line in 0..20 {
             assert!(allocator.take(line, 1024).is_some());
-            assert_eq!(allocator.wanted(), None);
+            assert_eq!(allocator.wanted(0), None);
             allocator.free(line + 1);
         }
-        assert_eq!(allocator.wanted(), Some(16 << 10));
+        assert_eq!(allocator.wanted(0), Some(16 << 10));
         allocator.grow(16 << 10);
         for line in 20..1100 {
             assert!(allocator.take(line, 1024).is_some());
             allocator.free(line + 1);
         }
-        assert!(allocator.is_cramped());
-        assert_eq!(allocator.wanted(), Some(1 << 20));
+        assert!(allocator.is_cramped(0));
+        assert_eq!(allocator.wanted(0), Some(1 << 20));
         allocator.settle();
-        assert_eq!((allocator.wanted(), allocator.is_cramped()), (None, false));
+        assert_eq!((allocator.wanted(0), allocator.is_cramped(LONG)), (None, false));
+    }
+
+    #[test]
+    fn it_grows_for_a_long_payload_at_once() {
+        let mut allocator = FifoAllocator::new(1 << 20);
+        allocator.grow(4 << 10);
+        assert!(allocator.take(0, 1024).is_some());
+        assert!(!allocator.is_cramped(LONG - 1) && allocator.is_cramped(LONG));
+        assert_eq!(allocator.wanted(LONG), None, "it is not empty");
+        allocator.free(1);
+        assert_eq!(allocator.wanted(LONG - 1), None);
+        let sizes = [LONG, 100_000, 1 << 20, usize::MAX / 2].map(|total| allocator.wanted(total));
+        assert_eq!(sizes, [Some(LONG), Some(128 << 10), Some(1 << 20), Some(1 << 20)]);
+        allocator.grow(128 << 10);
+        assert!(!allocator.is_cramped(100_000) && allocator.is_cramped(200_000));
     }
 }

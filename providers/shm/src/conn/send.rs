@@ -184,9 +184,9 @@ impl Sender {
         Ok(true)
     }
 
-    /// Allocates `len` bytes of the pool, if they and a line are free now. `budget`: bytes by which
-    /// pools may still grow.
-    fn take(&mut self, len: usize, budget: &mut usize) -> Result<Option<usize>, Violation> {
+    /// Allocates `len` bytes of the pool for a payload of `total`, if they and a line are free now.
+    /// `budget`: bytes by which pools may still grow.
+    fn take(&mut self, len: usize, total: usize, budget: &mut usize) -> Result<Option<usize>, Violation> {
         for attempt in 0..2 {
             if attempt > 0 {
                 self.writer.look().map_err(|_| DAMAGED)?;
@@ -194,10 +194,10 @@ impl Sender {
             let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
             // Before `take` reuses the line's entry.
             self.allocator.free(self.writer.consumed());
-            if self.allocator.wanted().is_some() {
-                self.grow(budget);
+            if let Some(wanted) = self.allocator.wanted(total) {
+                self.grow(wanted, budget);
             }
-            if self.allocator.is_cramped() {
+            if self.allocator.is_cramped(total) {
                 // No allocation now: the pool drains, so that it can grow.
                 continue;
             }
@@ -209,10 +209,13 @@ impl Sender {
     }
 
     #[cold]
-    fn grow(&mut self, budget: &mut usize) {
-        let Some(wanted) = self.allocator.wanted() else { return };
-        let more = wanted - self.allocator.limit();
-        let small = wanted <= 16 << 10;
+    fn grow(&mut self, wanted: usize, budget: &mut usize) {
+        /// A size that costs nothing of the budget.
+        const SMALL: usize = 16 << 10;
+        let limit = self.allocator.limit();
+        let is_affordable = wanted <= SMALL || wanted - limit <= *budget;
+        let wanted = if is_affordable || limit >= SMALL { wanted } else { SMALL };
+        let (small, more) = (wanted <= SMALL, wanted - limit);
         if !small && more > *budget || self.pool.provide(wanted).is_err() {
             // Keep the current size: slower, but it works.
             self.allocator.settle();
@@ -227,10 +230,10 @@ impl Sender {
 
     /// Sends as much of a payload as there is room for. True once all of it is sent.
     pub(crate) fn send_large(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
-        let piece = self.allocator.piece(large.len);
         while large.done < large.len {
-            let len = piece.min(large.len - large.done);
-            let Some(at) = self.take(len, budget)? else { return Ok(false) };
+            // The pool may grow for it.
+            let len = self.allocator.piece(large.len).min(large.len - large.done);
+            let Some(at) = self.take(len, large.len, budget)? else { return Ok(false) };
             self.pool.bytes.fill(at, &large.buffer, large.from + large.done, len);
             if large.done == 0 {
                 let body = body_of(&large.header, [place(at, len), 0]);
@@ -261,7 +264,7 @@ impl Sender {
     /// Sends an answer, if there is room.
     fn send_hello(&mut self, hello: &[u8], identity: [u8; 16], orders: bool) -> Result<bool, Violation> {
         let mut none = 0;
-        let Some(at) = self.take(hello.len(), &mut none)? else { return Ok(false) };
+        let Some(at) = self.take(hello.len(), hello.len(), &mut none)? else { return Ok(false) };
         self.pool.bytes.write(at, hello);
         let mut body: [u64; BODY] = words(&identity);
         body[2] = if orders { ORDERS } else { 0 };
