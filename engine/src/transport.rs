@@ -220,8 +220,8 @@ pub trait LinkEvents {
     fn handle_offer_declined(&mut self, link: LinkId, token: Token, buffer: Buffer);
     /// The transport gives a kept payload back unsent: the link goes down.
     fn handle_send_returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
-    /// A streaming payload will not arrive: the link goes down, or the same frame arrives again, or
-    /// that of an offer comes in data frames.
+    /// A streaming payload will not arrive: the link goes down, the same frame arrives again, or the
+    /// payload was that of an offer and comes in data frames.
     fn handle_recv_retry(&mut self, link: LinkId, target: RecvTarget);
     /// A streaming payload cannot be read: its message fails, the link stays up. Frames behind it
     /// follow, unless the link goes down.
@@ -289,10 +289,9 @@ pub trait Transport: Send + Sized + 'static {
     }
     /// Sends the request for a rendezvous together with access to the whole message, so that the
     /// peer's transport can bring it at once. On true the transport keeps the payload until
-    /// [`LinkEvents::handle_send_done`], [`LinkEvents::handle_offer_declined`],
-    /// [`LinkEvents::handle_send_returned`] or [`LinkEvents::handle_send_failed`] gives it back; on
-    /// false nothing has happened, and the request leaves as any other frame. By default the
-    /// transport has no access to give.
+    /// [`LinkEvents::handle_send_done`], [`LinkEvents::handle_offer_declined`] or
+    /// [`LinkEvents::handle_send_returned`] gives it back; on false nothing has happened, and the
+    /// request leaves as any other frame. By default the transport has no access to give.
     fn offer(&mut self, _link: LinkId, _header: &Header, _payload: Payload<'_>) -> bool {
         false
     }

@@ -1,12 +1,12 @@
-//! Cross-memory attach (CMA): the receiver reads a large payload out of the sender's memory, one
-//! copy instead of two, where the system allows it and it is faster than the pool. The sender asks
-//! first, by a control message with its process id and the address of a secret; the receiver tries
-//! to read the secret and grants or refuses. It then measures, and revokes the permission if the
-//! pool is faster. It reads the secret again with every payload, which proves that the bytes are
-//! those of that process.
+//! Cross-memory attach (CMA): a large payload goes straight from the sender's memory to the
+//! receiver's, one copy instead of two, where the system allows it and it is faster than the pool.
+//! The receiver reads it, or both sides copy a part each (`window.rs`). The sender asks first, by a
+//! control message with its process id and the address of a secret; the receiver tries to read the
+//! secret and grants or refuses. It reads the secret again with every payload, which proves that the
+//! bytes are those of that process.
 //!
-//! Sizes differ in what is faster: the receiver compares the two ways for each class of sizes, and
-//! the permission says for which classes it reads.
+//! Sizes differ in what is faster: the receiver times the three ways for each class of sizes
+//! (`chooser.rs`), and the permission says for which classes the sender may lend payloads.
 //!
 //! Two kinds of payloads can be lent. One that need not keep its order with other frames may come
 //! later through the pool, or be reported as absent, if it cannot be read after all. And a message

@@ -3,6 +3,7 @@
 use crate::frame::Planned;
 use fastrand::Rng;
 use ofi_core::Addr;
+use ofi_engine::wire::frame::Header;
 use ofi_engine::wire::hello::MAX_LEN;
 use std::collections::VecDeque;
 
@@ -59,6 +60,8 @@ pub(crate) struct Flow {
     pub(crate) sent: u32,
     /// Frames that have arrived.
     pub(crate) arrived: u32,
+    /// The headers of offers whose payloads have arrived, until the sender learns of it.
+    pub(crate) taken: Vec<Header>,
     /// The receiver answers this frame with a violation.
     pub(crate) violation_at: Option<u32>,
     /// The sender's shutdown is done.

@@ -154,7 +154,7 @@ impl<T: Transport> Node<T> {
             Submitted::Kept => {
                 assert!(!inject || is_offered, "link {} keeps an injected payload", id.0);
                 assert!(buffer.is_none(), "link {} both keeps and returns a payload", id.0);
-                let kept = Kept { link: id, address, len: whole, from, frame: frame.clone() };
+                let kept = Kept { link: id, address, len: whole, from, frame: frame.clone(), is_offered };
                 self.observer.kept.insert(token, kept);
             }
             Submitted::Done | Submitted::Full | Submitted::Broken => {

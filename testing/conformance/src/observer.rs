@@ -51,6 +51,7 @@ pub(crate) struct Kept {
     /// Where the payload begins in its buffer.
     pub(crate) from: usize,
     pub(crate) frame: Planned,
+    pub(crate) is_offered: bool,
 }
 
 /// Observes one transport.
@@ -119,7 +120,7 @@ impl Observer {
     /// Handles the return of a kept payload.
     fn take_back(&mut self, id: LinkId, Token(token): Token, buffer: &Buffer, what: &str) -> ChannelId {
         let channel = self.link(id, what).channel;
-        let Some(Kept { link, address, len, from, frame }) = self.kept.remove(&token) else {
+        let Some(Kept { link, address, len, from, frame, .. }) = self.kept.remove(&token) else {
             panic!("{what} with token {token} on link {}, which the transport does not have", id.0);
         };
         assert_eq!(link, id, "{what} with token {token} names another link");
@@ -127,6 +128,17 @@ impl Observer {
         let payload = frame.bytes();
         assert_eq!(bytes_of(buffer).get(from..from + payload.len()), Some(payload), "{what}: a changed buffer");
         channel
+    }
+
+    /// Whether the receiver has the payload of an offer that the transport has kept: the sender
+    /// learns that once. `None` for any other payload.
+    fn was_taken(&mut self, id: LinkId, Token(token): Token) -> Option<bool> {
+        let &Link { channel, side, .. } = self.links.get(&id)?;
+        let header = self.kept.get(&token).filter(|kept| kept.is_offered)?.frame.header;
+        let taken = &mut self.ledger.borrow_mut().channels[channel].flows[side].taken;
+        let at = taken.iter().position(|taken| *taken == header);
+        at.map(|at| taken.swap_remove(at));
+        Some(at.is_some())
     }
 
     /// Handles the return of a receive buffer.
@@ -260,22 +272,30 @@ impl LinkEvents for Observer {
     }
 
     fn handle_offer_declined(&mut self, id: LinkId, token: Token, buffer: Buffer) {
+        let was_taken = self.was_taken(id, token);
+        assert_eq!(was_taken, Some(false), "link {}: an offer is declined", id.0);
         self.take_back(id, token, &buffer, "an offer that the other side declines");
     }
 
     fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
-        let Target { at, take, frame, .. } = self.take_target(id, &target, "a payload in place");
+        let Target { at, take, frame, is_offered, .. } = self.take_target(id, &target, "a payload in place");
         let bytes = bytes_of(&target.buffer);
         assert!(bytes[at..at + take] == frame.bytes()[..take], "link {}: a payload was changed on the way", id.0);
         let around = bytes[..at].iter().chain(&bytes[at + take..]);
         assert!(around.copied().all(|byte| byte == FILL), "link {}: bytes beside the payload were written", id.0);
         let (channel, side) = (self.links[&id].channel, self.links[&id].side);
-        self.ledger.borrow_mut().channels[channel].flows[1 - side].arrived += 1;
+        {
+            let flow = &mut self.ledger.borrow_mut().channels[channel].flows[1 - side];
+            flow.arrived += 1;
+            flow.taken.extend(is_offered.then_some(frame.header));
+        }
         // A violation that is due after this frame may be reported with it.
         if self.rng.bool() { self.violates(id, channel, side) } else { Ok(()) }
     }
 
     fn handle_send_done(&mut self, id: LinkId, token: Token, buffer: Buffer) {
+        let was_taken = self.was_taken(id, token);
+        assert_ne!(was_taken, Some(false), "link {}: an offer is taken that has not arrived", id.0);
         self.take_back(id, token, &buffer, "a payload that was sent");
     }
 
