@@ -201,12 +201,18 @@ pub(crate) struct Cma {
     /// The process whose memory may be read.
     peer: Option<Process>,
     reading: Reading,
-    /// The notice of what was written into the last window is not sent yet.
-    writing: bool,
-    /// Outcomes not sent to the other side yet.
-    untold: usize,
-    /// The answer to the other side's last offer is not sent yet.
-    answering: bool,
+    unsent: Unsent,
+}
+
+/// What this side has still to send about payloads.
+#[derive(Debug, Default)]
+struct Unsent {
+    /// The notice of what was written into the last window.
+    written: bool,
+    /// Outcomes.
+    outcomes: usize,
+    /// The answer to the other side's last question.
+    answer: bool,
 }
 
 impl Default for Cma {
@@ -222,9 +228,7 @@ impl Default for Cma {
             pause: ASK_AGAIN_AFTER,
             peer: None,
             reading: Reading::default(),
-            writing: false,
-            untold: 0,
-            answering: false,
+            unsent: Unsent::default(),
         }
     }
 }
@@ -345,18 +349,18 @@ impl Cma {
 
     /// Counts an outcome to send. False if the other side leaves too many unread.
     pub(crate) const fn reply(&mut self) -> bool {
-        self.untold += 1;
-        self.untold <= REPLIES
+        self.unsent.outcomes += 1;
+        self.unsent.outcomes <= REPLIES
     }
 
     /// An outcome has been sent.
     pub(crate) const fn replied(&mut self) {
-        self.untold -= 1;
+        self.unsent.outcomes -= 1;
     }
 
     /// The answer to the other side's offer has been sent.
     pub(crate) const fn has_answered(&mut self) {
-        self.answering = false;
+        self.unsent.answer = false;
     }
 
     /// Ends all loans.
@@ -381,7 +385,7 @@ impl Cma {
     /// Tests whether this side can read the memory of a process: its secret must be at `at`.
     /// Returns the answer to send, or `None` if the previous one still waits.
     pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> Option<Classes> {
-        if core::mem::replace(&mut self.answering, true) {
+        if core::mem::replace(&mut self.unsent.answer, true) {
             // The peer asks again without having made room for the last answer.
             return None;
         }
@@ -449,17 +453,17 @@ impl Cma {
         if core::mem::replace(&mut loan.has_window, true) {
             return Err(Violation("a second window for a payload"));
         }
-        Ok(self.peer.as_ref().filter(|_| !self.writing).map(|process| (&*loan, process)))
+        Ok(self.peer.as_ref().filter(|_| !self.unsent.written).map(|process| (&*loan, process)))
     }
 
     /// Whether the notice about the last window is still to be sent.
     pub(crate) const fn is_writing(&self) -> bool {
-        self.writing
+        self.unsent.written
     }
 
     /// The notice of what was written into a window waits for room, or has been sent.
     pub(crate) const fn set_writing(&mut self, writing: bool) {
-        self.writing = writing;
+        self.unsent.written = writing;
     }
 
     /// Takes note of when a large payload arrived, and how. If the pool is faster for its class,
