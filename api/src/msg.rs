@@ -302,8 +302,8 @@ impl MsgEndpoint {
     /// answers.
     ///
     /// # Errors
-    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an earlier
-    /// operation makes.
+    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an
+    /// earlier operation makes.
     ///
     /// ```no_run
     /// # fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {

@@ -16,7 +16,8 @@ use std::time::Duration;
 pub(crate) trait Pump: Send + Sync + fmt::Debug {
     /// Makes progress, and wakes the tasks whose operations have ended.
     fn turn(&self);
-    /// Prepares for this watcher's sleep on the descriptor; false if there is something to do first.
+    /// Prepares for this watcher's sleep on the descriptor; false if there is something to do
+    /// first.
     fn prepare(&self, watcher: Watcher) -> bool;
     /// A reactor that was about to sleep is awake.
     fn unwatch(&self, watcher: Watcher);

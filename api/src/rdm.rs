@@ -120,8 +120,8 @@ impl RdmEndpoint {
     /// answers.
     ///
     /// # Errors
-    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an earlier
-    /// operation makes; EINVAL for a handle that the endpoint refuses.
+    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an
+    /// earlier operation makes; EINVAL for a handle that the endpoint refuses.
     ///
     /// ```
     /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};

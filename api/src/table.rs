@@ -157,7 +157,8 @@ impl Table {
         self.slots.insert(Slot { engine, held: Default::default(), posted: [0; 2] })
     }
 
-    /// Removes an endpoint that its engine has closed, with its operations, which only forgotten futures still name.
+    /// Removes an endpoint that its engine has closed, with its operations, which only forgotten
+    /// futures still name.
     pub(crate) fn remove_endpoint(&mut self, endpoint: usize) -> After {
         let mut after = After::default();
         let of_it = |(key, entry): (usize, &Entry)| (entry.endpoint == endpoint).then_some(key);

@@ -220,8 +220,8 @@ pub trait LinkEvents {
     fn handle_offer_declined(&mut self, link: LinkId, token: Token, buffer: Buffer);
     /// The transport gives a kept payload back unsent: the link goes down.
     fn handle_send_returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
-    /// A streaming payload will not arrive: the link goes down, the same frame arrives again, or the
-    /// payload was that of an offer and comes in data frames.
+    /// A streaming payload will not arrive: the link goes down, the same frame arrives again, or
+    /// the payload was that of an offer and comes in data frames.
     fn handle_recv_retry(&mut self, link: LinkId, target: RecvTarget);
     /// A streaming payload cannot be read: its message fails, the link stays up. Frames behind it
     /// follow, unless the link goes down.

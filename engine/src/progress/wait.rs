@@ -203,8 +203,8 @@ impl<K: LockKind> Sleep<'_, K> {
         Ok(())
     }
 
-    /// Prepares for the watcher to sleep on the wait object's descriptor (fi_trywait(3)). `AGAIN` if
-    /// there is something to do first.
+    /// Prepares for the watcher to sleep on the wait object's descriptor (fi_trywait(3)). `AGAIN`
+    /// if there is something to do first.
     pub(crate) fn prepare(&self, watcher: Watcher, ready: impl Fn() -> bool) -> Result<(), Errno> {
         let _sleeper = self.progress.sleeper();
         self.announce(&ready, || self.bell.watch(|| self.progress.wait_object().drain()))?;

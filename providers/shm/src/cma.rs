@@ -2,8 +2,8 @@
 //! receiver's, one copy instead of two, where the system allows it and it is faster than the pool.
 //! The receiver reads it, or both sides copy a part each (`window.rs`). The sender asks first, by a
 //! control message with its process id and the address of a secret; the receiver tries to read the
-//! secret and grants or refuses. It reads the secret again with every payload, which proves that the
-//! bytes are those of that process.
+//! secret and grants or refuses. It reads the secret again with every payload, which proves that
+//! the bytes are those of that process.
 //!
 //! Sizes differ in what is faster: the receiver times the three ways for each class of sizes
 //! (`chooser.rs`), and the permission says for which classes the sender may lend payloads.
@@ -201,12 +201,12 @@ pub(crate) struct Cma {
     /// The process whose memory may be read.
     peer: Option<Process>,
     reading: Reading,
-    unsent: Unsent,
+    due: Due,
 }
 
 /// What this side has still to send about payloads.
 #[derive(Debug, Default)]
-struct Unsent {
+struct Due {
     /// The notice of what was written into the last window.
     written: bool,
     /// Outcomes.
@@ -228,7 +228,7 @@ impl Default for Cma {
             pause: ASK_AGAIN_AFTER,
             peer: None,
             reading: Reading::default(),
-            unsent: Unsent::default(),
+            due: Due::default(),
         }
     }
 }
@@ -349,18 +349,18 @@ impl Cma {
 
     /// Counts an outcome to send. False if the other side leaves too many unread.
     pub(crate) const fn reply(&mut self) -> bool {
-        self.unsent.outcomes += 1;
-        self.unsent.outcomes <= REPLIES
+        self.due.outcomes += 1;
+        self.due.outcomes <= REPLIES
     }
 
     /// An outcome has been sent.
     pub(crate) const fn replied(&mut self) {
-        self.unsent.outcomes -= 1;
+        self.due.outcomes -= 1;
     }
 
     /// The answer to the other side's offer has been sent.
     pub(crate) const fn has_answered(&mut self) {
-        self.unsent.answer = false;
+        self.due.answer = false;
     }
 
     /// Ends all loans.
@@ -385,7 +385,7 @@ impl Cma {
     /// Tests whether this side can read the memory of a process: its secret must be at `at`.
     /// Returns the answer to send, or `None` if the previous one still waits.
     pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> Option<Classes> {
-        if core::mem::replace(&mut self.unsent.answer, true) {
+        if core::mem::replace(&mut self.due.answer, true) {
             // The peer asks again without having made room for the last answer.
             return None;
         }
@@ -393,7 +393,8 @@ impl Cma {
         self.reading.choosers.iter_mut().flat_map(|choosers| choosers.iter_mut()).for_each(Chooser::try_again);
         self.reading.granted = if found.is_some() { Classes::ALL } else { Classes::default() };
         if found.is_some() {
-            // If it failed, earlier payloads may still lie in the memory of the process found before.
+            // If it failed, earlier payloads may still lie in the memory of the process found
+            // before.
             self.peer = found;
         }
         Some(self.reading.granted)
@@ -453,17 +454,17 @@ impl Cma {
         if core::mem::replace(&mut loan.has_window, true) {
             return Err(Violation("a second window for a payload"));
         }
-        Ok(self.peer.as_ref().filter(|_| !self.unsent.written).map(|process| (&*loan, process)))
+        Ok(self.peer.as_ref().filter(|_| !self.due.written).map(|process| (&*loan, process)))
     }
 
     /// Whether the notice about the last window is still to be sent.
     pub(crate) const fn is_writing(&self) -> bool {
-        self.unsent.written
+        self.due.written
     }
 
     /// The notice of what was written into a window waits for room, or has been sent.
     pub(crate) const fn set_writing(&mut self, writing: bool) {
-        self.unsent.written = writing;
+        self.due.written = writing;
     }
 
     /// Takes note of when a large payload arrived, and how. If the pool is faster for its class,

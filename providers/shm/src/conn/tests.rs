@@ -4,11 +4,12 @@ use super::{Conn, Peer, State};
 use crate::cma::{Cma, CmaMode};
 use crate::region::{Region, Side};
 use crate::window::{Claim, OpenWindow, PeerWindow, Share};
-use core::sync::atomic::{AtomicBool, Ordering};
+
 use ofi_core::Addr;
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Token, Verdict};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_memory::{Buffer, Chunk};
+use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
