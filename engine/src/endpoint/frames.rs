@@ -58,7 +58,7 @@ impl<K: LockKind> Core<K> {
 
     #[inline(never)]
     fn dispatch_offer(&mut self, id: LinkId, header: &[u8], len: u64) -> Result<Disposition, Violation> {
-        let Frame::Rts { id: number, len: total, info } = Frame::parse_any(header)? else {
+        let Frame::Rts { id: number, len: total, info } = Frame::parse(header)? else {
             return Err(Violation("an offer of something other than a message"));
         };
         if total != len {
