@@ -272,6 +272,7 @@ impl<K: LockKind> CompletionQueue<K> {
                 // soon.
                 self.progress.flush(Flush::All);
             }
+            self.progress.passed(active);
             return Err(Errno::AGAIN);
         }
     }

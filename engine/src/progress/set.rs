@@ -3,6 +3,7 @@
 //! pollables with events on their descriptors, in one system call whatever the number of pollables.
 //! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
+use super::turns::Turns;
 pub use super::watchers::Watcher;
 use super::watchers::Watchers;
 use crate::hash::HashMap;
@@ -132,6 +133,7 @@ pub struct ProgressSet<K: LockKind> {
     state: K::Cell<State>,
     ready_list: Arc<ReadyList>,
     wait_object: Arc<dyn WaitObject>,
+    turns: Turns,
 }
 
 impl<K: LockKind> fmt::Debug for ProgressSet<K> {
@@ -156,7 +158,7 @@ impl<K: LockKind> ProgressSet<K> {
             nudges: 0,
             news: Vec::new(),
         };
-        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object }
+        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object, turns: Turns::default() }
     }
 
     /// [`Self::new`] for a reader that sleeps: `waker` wakes it when a pollable becomes ready.
@@ -254,7 +256,24 @@ impl<K: LockKind> ProgressSet<K> {
         if active {
             self.flush(Flush::All);
         }
+        self.passed(active);
         active
+    }
+
+    /// A caller that polls has made a pass: at times, one that finds nothing has other threads run.
+    #[inline(always)]
+    pub fn passed(&self, active: bool) {
+        if active {
+            self.turns.interrupt();
+        } else if self.turns.is_due() {
+            self.give_turn();
+        }
+    }
+
+    #[cold]
+    fn give_turn(&self) {
+        let nudges = K::lock(&self.state).nudges;
+        self.turns.look(u32::from(nudges), || self.wait_object.now(), std::thread::yield_now);
     }
 
     #[inline(never)]

@@ -1,6 +1,7 @@
 //! Blocking on a queue: spin while that pays, then sleep on the wait object without missing events.
 
 use crate::progress::set::{ProgressSet, Watcher};
+use crate::progress::turns::TURN;
 use crate::transport::Flush;
 use ofi_core::wait::WaitObject;
 use ofi_core::{Errno, Instant};
@@ -24,11 +25,31 @@ pub enum Waiting {
 /// How long to spin before sleeping, if recent waits were shorter than that.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// How long to spin before offering the core to other threads.
+const ALONE: Duration = Duration::from_micros(3);
+/// Turns that others may have on the core before this thread sleeps: a peer that does not answer
+/// after them waits for something else.
+const TURNS: u32 = 16;
+/// A turn that takes as long was had by a thread that computes. Those come between a waiting thread
+/// and its message, so it sleeps instead: the system runs a thread that wakes before them.
+const LONG_TURN: Duration = Duration::from_millis(1);
+/// Consecutive turns of that kind after which others get none in the next waits: at first in
+/// [`WITHOUT_TURNS`], and twice as many each time that the turns after them take as long.
+const LONG_TURNS: u32 = 3;
+const WITHOUT_TURNS: u32 = 64;
+const MOST_WITHOUT_TURNS: u32 = 1 << 16;
+
 /// Decides from recent waits whether to spin.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
     /// Consecutive waits that were longer than [`SPIN`].
     long: AtomicU32,
+    /// Consecutive turns of others that were long.
+    long_turns: AtomicU32,
+    /// In how many waits others got no turns last time.
+    penalty: AtomicU32,
+    /// In how many more waits they get none.
+    without_turns: AtomicU32,
 }
 
 impl Spin {
@@ -36,6 +57,36 @@ impl Spin {
         // Relaxed: a guess. Every eighth wait tries again.
         let long = self.long.load(Ordering::Relaxed);
         long < 3 || long.is_multiple_of(8)
+    }
+
+    /// How many turns others may have in a wait.
+    fn turns(&self) -> u32 {
+        // Relaxed: a guess.
+        let without = self.without_turns.load(Ordering::Relaxed);
+        if without == 0 {
+            return TURNS;
+        }
+        self.without_turns.store(without - 1, Ordering::Relaxed);
+        0
+    }
+
+    /// Another thread has had a turn. False if this wait gives no more.
+    fn had_turn(&self, long: bool) -> bool {
+        // Relaxed: guesses.
+        if !long {
+            self.long_turns.store(0, Ordering::Relaxed);
+            self.penalty.store(0, Ordering::Relaxed);
+            return true;
+        }
+        let turns = (self.long_turns.load(Ordering::Relaxed) + 1) % LONG_TURNS;
+        self.long_turns.store(turns, Ordering::Relaxed);
+        if turns == 0 {
+            let penalty = self.penalty.load(Ordering::Relaxed);
+            let penalty = (2 * penalty).clamp(WITHOUT_TURNS, MOST_WITHOUT_TURNS);
+            self.penalty.store(penalty, Ordering::Relaxed);
+            self.without_turns.store(penalty, Ordering::Relaxed);
+        }
+        false
     }
 
     fn learn(&self, short: bool) {
@@ -114,20 +165,9 @@ impl<K: LockKind> Sleep<'_, K> {
                 std::thread::yield_now();
             }
         }
-        if self.spin.pays() {
-            loop {
-                for _ in 0..8 {
-                    self.progress.progress();
-                    if ready() {
-                        self.spin.learn(true);
-                        return true;
-                    }
-                }
-                let now = wait_object.now();
-                if now.since(start) >= SPIN || end.is_some_and(|end| now >= end) {
-                    break;
-                }
-            }
+        if self.spin.pays() && self.spin(&ready, wait_object, end) {
+            self.spin.learn(true);
+            return true;
         }
         let is_ready = loop {
             let _sleeper = self.progress.sleeper();
@@ -183,6 +223,35 @@ impl<K: LockKind> Sleep<'_, K> {
         is_ready
     }
 
+    /// Polls for up to [`SPIN`]. True when `ready`. When that takes longer than [`ALONE`], other
+    /// threads have the core in between: the peer may need it to send what this one waits for, and
+    /// going to sleep costs more than handing the core over. Their time does not count.
+    fn spin(&self, ready: &impl Fn() -> bool, wait_object: &dyn WaitObject, end: Option<Instant>) -> bool {
+        let mut start = wait_object.now();
+        let (mut alone, mut turns) = (start, self.spin.turns());
+        loop {
+            for _ in 0..8 {
+                self.progress.progress();
+                if ready() {
+                    return true;
+                }
+            }
+            let now = wait_object.now();
+            if now.since(start) >= SPIN || end.is_some_and(|end| now >= end) {
+                return false;
+            }
+            if now.since(alone) >= ALONE && turns > 0 {
+                std::thread::yield_now();
+                alone = wait_object.now();
+                let others = alone.since(now);
+                if others >= TURN {
+                    turns = if self.spin.had_turn(others >= LONG_TURN) { turns - 1 } else { 0 };
+                    start = start + others;
+                }
+            }
+        }
+    }
+
     fn ring(&self) {
         write(self.bell.ring(), self.progress.wait_object());
     }
@@ -222,4 +291,38 @@ impl<K: LockKind> Sleep<'_, K> {
 
 fn expired(end: Option<Instant>, now: Instant) -> bool {
     end.is_some_and(|end| now >= end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_turns_of_others_end_the_turns_for_longer_each_time() {
+        let spin = Spin::default();
+        let mut before = 0;
+        for _ in 0..5 {
+            for turn in 1..=LONG_TURNS {
+                assert_eq!(spin.turns(), TURNS, "turn {turn}");
+                assert!(!spin.had_turn(true), "the wait gives no more turns");
+            }
+            let without = (0..).take_while(|_| spin.turns() == 0).count();
+            assert!(without >= 2 * before && without >= WITHOUT_TURNS as usize, "{without} after {before}");
+            before = without;
+        }
+        // A short one shows that the core is shared by threads that wait, too.
+        assert!(spin.had_turn(false));
+        (0..LONG_TURNS).for_each(|_| assert!(!spin.had_turn(true)));
+        assert_eq!((0..).take_while(|_| spin.turns() == 0).count(), WITHOUT_TURNS as usize);
+    }
+
+    #[test]
+    fn a_single_long_turn_among_short_ones_ends_nothing() {
+        let spin = Spin::default();
+        for _ in 0..100 {
+            assert!(!spin.had_turn(true));
+            assert!(spin.had_turn(false));
+            assert_eq!(spin.turns(), TURNS);
+        }
+    }
 }
