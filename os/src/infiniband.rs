@@ -48,6 +48,33 @@ pub fn each_gid(sysfs: &Path, mut visit: impl FnMut([u8; 16])) -> io::Result<()>
     })
 }
 
+/// Visits each RDMA device that works over a network interface, with the interface's name: device
+/// by device, port by port. `sysfs` is as for [`each_gid`].
+///
+/// # Errors
+/// As for [`each_gid`].
+pub fn each_interface(sysfs: &Path, mut visit: impl FnMut(&str, &str)) -> io::Result<()> {
+    each_name(&joined(sysfs, "class/infiniband")?, |device| {
+        let ports = joined(&joined(&joined(sysfs, "class/infiniband")?, device)?, "ports")?;
+        each_name(&ports, |port| {
+            let interfaces = joined(&joined(&ports, port)?, "gid_attrs/ndevs")?;
+            let (mut text, mut last) = ([0; LINE], [0; LINE]);
+            each_name(&interfaces, |entry| {
+                // The unused entries of the table cannot be read; most used ones repeat the name.
+                if let Some(name) = line(&joined(&interfaces, entry)?, &mut text)?
+                    && !name.is_empty()
+                    && last.split(|byte| *byte == 0).next() != Some(name.as_bytes())
+                {
+                    visit(device, name);
+                    last = [0; LINE];
+                    last[..name.len()].copy_from_slice(name.as_bytes());
+                }
+                Ok(())
+            })
+        })
+    })
+}
+
 /// The longest line that is read: more than a GID has.
 const LINE: usize = 64;
 
@@ -156,6 +183,20 @@ mod tests {
         ]);
         let wanted = ["fe80::2:c903:0:1", "fec0::1:2:c903:0:1", "fec0::1:2:c903:0:3"];
         assert_eq!(found(root.path()), wanted.map(|gid| gid.parse::<Ipv6Addr>().unwrap()));
+    }
+
+    #[test]
+    fn devices_name_their_network_interfaces() {
+        let root = sysfs(&[
+            ("rxe0/ports/1/gid_attrs/ndevs/0", "eth0\n"),
+            ("rxe0/ports/1/gid_attrs/ndevs/1", "eth0\n"),
+            ("rxe0/ports/1/gid_attrs/ndevs/2", "eth\n"),
+            ("mlx5_10/ports/1/gid_attrs/ndevs/0", "ib0\n"),
+            ("mlx5_10/ports/2/gid_attrs/types/0", "IB/RoCE v1\n"),
+        ]);
+        let mut found = Vec::new();
+        each_interface(root.path(), |device, interface| found.push(format!("{device} {interface}"))).unwrap();
+        assert_eq!(found, ["rxe0 eth0", "rxe0 eth", "mlx5_10 ib0"]);
     }
 
     #[test]
