@@ -230,6 +230,18 @@ pub struct Info {
     pub nic: Option<Nic>,
 }
 
+/// A device of a provider that does not work on every network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// The name of its network interface.
+    pub interface: String,
+}
+
+/// Finds a provider's devices, or says why there is none that it can use.
+pub type FindDevices = fn() -> Result<Vec<Device>, String>;
+
 /// A provider's offer, before negotiation with hints.
 #[derive(Clone, Debug)]
 pub struct Offer {
@@ -245,6 +257,8 @@ pub struct Offer {
     pub fresh_name: Option<fn() -> Addr>,
     /// Its packets can carry a traffic class.
     pub classes: bool,
+    /// Finds the devices that it works on; `None` if every interface will do.
+    pub devices: Option<FindDevices>,
 }
 
 impl Offer {

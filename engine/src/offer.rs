@@ -138,6 +138,14 @@ impl Medium {
             },
             ..Info::default()
         };
-        Offer { most, default_size: DEFAULT_SIZE, interfaces: None, packets: false, fresh_name: None, classes: false }
+        Offer {
+            most,
+            default_size: DEFAULT_SIZE,
+            interfaces: None,
+            packets: false,
+            fresh_name: None,
+            classes: false,
+            devices: None,
+        }
     }
 }

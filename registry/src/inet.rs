@@ -3,7 +3,7 @@
 use core::cell::RefCell;
 use ofi_core::addr_string::AddrString;
 use ofi_core::error::{Error, Result};
-use ofi_core::info::{Info, Nic, Offer};
+use ofi_core::info::{Device, Info, Nic, Offer};
 use ofi_core::negotiate::{Problem, Reason, format_covers};
 use ofi_core::{Addr, AddrFormat, Caps, Errno};
 use ofi_os::infiniband::SYSFS;
@@ -139,15 +139,20 @@ pub fn expand(offer: &Offer, host: &Host, ends: Endpoints) -> Result<Vec<Info>, 
     {
         return Err(Reason::new("dest_addr", dest, format_args!("the family of {src}")));
     }
-    if let Some(src) = ends.src {
-        return Ok(vec![named(offer, src, ends.dest, host)]);
+    let devices = offer.devices.map(|find| find()).transpose();
+    let devices = devices.map_err(|why| Reason::unusable(DEVICE, why))?;
+    // Devices have addresses of their own: with the wildcard address, each device offers its own.
+    let wild = ends.src.map(|src| src.socket()).filter(|src| devices.is_some() && src.ip().is_unspecified());
+    if let Some(src) = ends.src.filter(|_| wild.is_none()) {
+        return on_device(devices.as_deref(), named(offer, src, ends.dest, host)).map(|info| vec![info]);
     }
-    if let Some(dest) = ends.dest {
+    if let Some(dest) = ends.dest.filter(|_| wild.is_none()) {
         let source = match netif::source_for(dest.socket()) {
             Ok(source) => source.ok_or_else(|| Reason::new("dest_addr", dest, "no route"))?,
             Err(error) => return Err(Reason::new("dest_addr", dest, error)),
         };
-        return Ok(vec![named(offer, source.into(), Some(dest), host)]);
+        let info = named(offer, source.into(), Some(dest), host);
+        return on_device(devices.as_deref(), info).map(|info| vec![info]);
     }
     let chosen = offer.interfaces.and_then(|param| param.text());
     let selection = chosen.as_deref().map(Selection::parse);
@@ -157,13 +162,39 @@ pub fn expand(offer: &Offer, host: &Host, ends: Endpoints) -> Result<Vec<Info>, 
         let field = offer.interfaces.map_or("domain_attr->name", |param| param.name);
         return Err(Reason::new(field, chosen.as_deref().unwrap_or("any interface"), "none that is up"));
     }
-    let infos = up.into_iter().map(|i| named(offer, Addr::from(i.addr), None, host));
+    let infos = up.into_iter().filter(|i| wild.is_none_or(|wild| wild.is_ipv4() == i.addr.is_ipv4())).map(|i| {
+        let mut addr = i.addr;
+        addr.set_port(wild.map_or(0, |wild| wild.port()));
+        on_device(devices.as_deref(), named(offer, Addr::from(addr), ends.dest, host))
+    });
+    let infos: Vec<Info> = infos.filter_map(Result::ok).collect();
+    if infos.is_empty() {
+        return Err(Reason::new(DEVICE, "any interface that is up", "none with a device of this provider"));
+    }
+    let infos = infos.into_iter();
     let infos: Vec<Info> = infos.filter(|info| format_covers(ends.format, info.addr_format)).collect();
     if infos.is_empty() {
         let wanted = ends.format;
         return Err(Reason::new("node and service", format_args!("{wanted:?}"), "no address of that format"));
     }
     Ok(infos)
+}
+
+/// The field of reasons that concern devices.
+const DEVICE: &str = "domain_attr->name";
+
+/// The info of an interface as that of its device, if it needs one.
+fn on_device(devices: Option<&[Device]>, mut info: Info) -> Result<Info, Reason> {
+    let Some(devices) = devices else { return Ok(info) };
+    let interface = info.domain.name.clone().unwrap_or_default();
+    let Some(device) = devices.iter().find(|device| device.interface == interface) else {
+        return Err(Reason::new(DEVICE, format_args!("{interface}"), "no device of this provider there"));
+    };
+    info.domain.name = Some(device.name.clone());
+    if let Some(nic) = &mut info.nic {
+        nic.name = Some(device.name.clone());
+    }
+    Ok(info)
 }
 
 /// Explains a missing FI_REMOTE_COMM by the loopback interface, unless the hints would be refused
@@ -195,9 +226,14 @@ pub(crate) fn explain(
     Reason::lacks_because("caps", missing, because)
 }
 
-/// Whether a domain of that name exists: an interface, or a provider's name for all interfaces.
+/// Whether a domain of that name exists: an interface, a device of a provider, or a provider's name
+/// for all interfaces.
 pub fn has_domain(name: &str) -> bool {
-    crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name))
+    let is_device = || {
+        let found = crate::providers().into_iter().filter_map(|offer| offer.devices).filter_map(|find| find().ok());
+        found.flatten().any(|device| device.name.eq_ignore_ascii_case(name))
+    };
+    crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name)) || is_device()
 }
 
 /// Bytes of the IP and UDP headers.
@@ -367,6 +403,28 @@ pub(crate) mod tests {
         let text = explain(plain.clone(), lo, &offer, Caps::MSG | Caps::REMOTE_COMM, |_| Ok(())).to_string();
         assert!(text.contains("lacks FI_REMOTE_COMM") && text.contains("loopback"), "{text}");
         assert_eq!(explain(plain.clone(), lo, &offer, Caps::MSG, |_| Ok(())), plain);
+    }
+
+    #[test]
+    fn a_provider_of_devices_offers_their_interfaces_alone() {
+        let offer = |devices| Offer { devices: Some(devices), ..crate::providers().remove(0) };
+        let host = host(&[("eth0", "10.0.0.1"), ("eth1", "10.0.1.1"), ("lo", "127.0.0.1")]);
+        let one: Offer = offer(|| Ok(vec![Device { name: "rxe0".to_owned(), interface: "eth1".to_owned() }]));
+        let of = |src: Option<&str>| {
+            let src = src.map(|src| Addr::from(src.parse::<SocketAddr>().unwrap()));
+            expand(&one, &host, Endpoints { src, ..Endpoints::default() })
+        };
+        for (src, wanted) in
+            [(None, "10.0.1.1:0"), (Some("0.0.0.0:7"), "10.0.1.1:7"), (Some("10.0.1.1:8"), "10.0.1.1:8")]
+        {
+            let infos = of(src).unwrap();
+            assert_eq!(infos.len(), 1, "{src:?}");
+            assert_eq!(infos[0].domain.name.as_deref(), Some("rxe0"));
+            assert_eq!(infos[0].src_addr.unwrap().socket().to_string(), wanted);
+        }
+        assert!(of(Some("10.0.0.1:0")).unwrap_err().to_string().contains("no device of this provider"));
+        let none = offer(|| Err("no device".to_owned()));
+        assert!(expand(&none, &host, Endpoints::default()).unwrap_err().to_string().contains("no device"));
     }
 
     #[test]

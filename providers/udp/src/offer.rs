@@ -87,5 +87,6 @@ pub fn dgram() -> Offer {
         packets: true,
         fresh_name: None,
         classes: true,
+        devices: None,
     }
 }
