@@ -70,6 +70,7 @@ macro_rules! providers {
 providers! {
     "tcp" tcp Tcp: ofi_tcp::Provider as visit;
     "shm" shm Shm: ofi_shm::Provider as visit;
+    "verbs" verbs Verbs: ofi_verbs::Provider as visit;
     "udp" udp Udp: ofi_udp::Provider as visit_datagrams;
 }
 
@@ -91,14 +92,14 @@ pub fn providers() -> Vec<Offer> {
     offers().into_iter().map(|(_, offer)| offer).collect()
 }
 
-/// The provider of that name; of a layered name, the last layer decides.
+/// The provider that offers that name; of another layered name, the last layer decides.
 fn known(name: &str) -> Option<Known> {
     let last = name.rsplit(';').next().unwrap_or(name);
-    let names = |offer: &Offer| {
-        let name = offer.most.fabric.prov_name.as_deref().unwrap_or_default();
-        name.split(';').any(|part| part.eq_ignore_ascii_case(last))
-    };
-    offers().iter().find(|(_, offer)| names(offer)).map(|(known, _)| *known)
+    let name_of = |offer: &Offer| offer.most.fabric.prov_name.clone().unwrap_or_default();
+    let all = offers();
+    let whole = all.iter().find(|(_, offer)| name_of(offer).eq_ignore_ascii_case(name));
+    let part = || all.iter().find(|(_, offer)| name_of(offer).split(';').any(|part| part.eq_ignore_ascii_case(last)));
+    whole.or_else(part).map(|(known, _)| *known)
 }
 
 /// The traffic class of an endpoint of the provider `core`: its own, or that of its domain.
@@ -195,13 +196,14 @@ mod tests {
                 assert!(offer.can_carry(class), "{known:?}: {class:?}");
             }
             let urgent = TrafficClass(TrafficClass::DSCP.0 | 46);
-            assert_eq!(offer.can_carry(urgent), offer.interfaces.is_some(), "{known:?}");
+            let sockets = offer.interfaces.is_some() && offer.devices.is_none();
+            assert_eq!(offer.can_carry(urgent), sockets, "{known:?}");
         }
     }
 
     #[test]
     fn names_without_a_provider_open_nothing() {
-        for name in ["", "verbs", "tcp;verbs", "tcp2"] {
+        for name in ["", "psm3", "tcp;psm3", "tcp2"] {
             assert!(!has_provider(name), "{name}");
             assert_eq!(opened(name).unwrap_err().errno(), Errno::ENODEV);
         }

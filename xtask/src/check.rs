@@ -19,7 +19,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-tcp", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
     ("ofi-shm", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-rig"]),
     ("ofi-udp", &["ofi-core", "ofi-memory", "ofi-engine", "ofi-os"]),
-    ("ofi-registry", &["ofi-core", "ofi-engine", "ofi-os", "ofi-sync", "ofi-tcp", "ofi-shm", "ofi-udp"]),
+    ("ofi-verbs", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
+    ("ofi-registry", &["ofi-core", "ofi-engine", "ofi-os", "ofi-sync", "ofi-tcp", "ofi-shm", "ofi-udp", "ofi-verbs"]),
     ("ofi-loader", &["ofi-abi", "ofi-core", "ofi-os"]),
     ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry", "ofi-sim", "ofi-tcp"]),
     (
@@ -53,6 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ofi-os",
             "ofi-tcp",
             "ofi-shm",
+            "ofi-verbs",
             "ofi-rig",
             "ofi-sim",
             "ofi-loopback",
@@ -68,6 +70,7 @@ const UNSAFE: &[&str] = &[
     "os/src/",
     "providers/shm/src/region.rs",
     "providers/shm/tests/",
+    "providers/verbs/src/ffi",
     "loader/src/table.rs",
     "loader/src/trial.rs",
     "capi/src/",
@@ -110,6 +113,11 @@ fn features() -> Outcome {
         let mut clippy = cargo(&["clippy", "-p", "ofi", "-p", "ofi-capi", "-p", "ofi-tools", "--quiet"]);
         clippy.args(["--no-default-features", "--features", &names.join(","), "--", "-D", "warnings"]);
         run(&mut clippy)?;
+    }
+    // Not a default: once alone, and once with all others.
+    for names in ["verbs", "tcp,shm,udp,verbs"] {
+        let mut clippy = cargo(&["clippy", "-p", "ofi", "-p", "ofi-capi", "-p", "ofi-tools", "--quiet"]);
+        run(clippy.args(["--no-default-features", "--features", names, "--", "-D", "warnings"]))?;
     }
     for reactors in ["tokio", "async-io", "tokio,async-io,bytes,sim"] {
         let mut clippy = cargo(&["clippy", "-p", "ofi", "--all-targets", "--quiet", "--features", reactors]);

@@ -12,6 +12,9 @@ fn main() -> ExitCode {
     rows.extend(endpoint_trials::<media::Simulated>());
     rows.extend(endpoint_trials::<media::Loopback>());
     rows.extend(endpoint_trials::<media::SharedMemory>());
+    if media::Hardware::is_named() {
+        rows.extend(endpoint_trials::<media::Hardware>());
+    }
     rows.extend(endpoint_trials::<media::SameProcess>());
     libtest_mimic::run(&Arguments::from_args(), rows).exit_code()
 }

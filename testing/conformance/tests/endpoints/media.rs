@@ -14,8 +14,11 @@ use ofi_sim::wire::Wire;
 use ofi_sim::{Faults, SimNet, World};
 use ofi_tcp::net::System;
 use ofi_tcp::transport::{Settings, TcpTransport};
+use ofi_verbs::ffi::Role;
+use ofi_verbs::transport::{self as verbs, VerbsTransport};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 const LOCALHOST: [u8; 4] = [127, 0, 0, 1];
 
@@ -114,6 +117,47 @@ impl EndpointMedium for Loopback {
             Box::new(move |_| {
                 let settings = Settings { hold, account: account.clone(), ..Settings::default() };
                 TcpTransport::listening(System::new().expect("descriptors are free"), here, settings)
+            })
+        })
+    }
+
+    fn watch(&self) -> &RealTime {
+        &RealTime
+    }
+}
+
+/// The verbs transport over the device of this machine at the address that `OFI_VERBS_ADDR` names.
+#[derive(Debug)]
+pub(crate) struct Hardware(SocketAddr);
+
+impl Hardware {
+    /// Whether the variable names an address.
+    pub(crate) fn is_named() -> bool {
+        std::env::var_os("OFI_VERBS_ADDR").is_some()
+    }
+}
+
+impl EndpointMedium for Hardware {
+    type Carrier = VerbsTransport<ofi_verbs::ffi::System>;
+    type Watch = RealTime;
+
+    const NAME: &'static str = "verbs";
+    const SEEDS: u64 = 1;
+
+    fn new(_: &mut Rng) -> Self {
+        let text = std::env::var("OFI_VERBS_ADDR").expect("the rows exist only with the variable");
+        Self(format!("{text}:0").parse().expect("OFI_VERBS_ADDR is an IPv4 address"))
+    }
+
+    fn open(&mut self, options: Options, _: &mut Rng) -> Side<Self::Carrier> {
+        let here = self.0;
+        Side::open(options, wait_object(), |account| {
+            let account = account.clone();
+            Box::new(move |_| {
+                let device = ofi_verbs::ffi::System::open(Some(here), Role::Peer);
+                let device = device.expect("OFI_VERBS_ADDR names the address of an RDMA device");
+                let connect_deadline = Duration::from_secs(10);
+                Ok(VerbsTransport::new(device, verbs::Settings { connect_deadline, account: account.clone() }))
             })
         })
     }

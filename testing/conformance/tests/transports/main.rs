@@ -5,6 +5,7 @@ mod faulty;
 mod same_process;
 mod shm;
 mod tcp;
+mod verbs;
 mod wire;
 
 use libtest_mimic::Arguments;
@@ -19,6 +20,10 @@ fn main() -> ExitCode {
     rows.extend(trials::<tcp::Simulated>(EXPECTED));
     rows.extend(trials::<tcp::Loopback>(EXPECTED));
     rows.extend(trials::<shm::SharedMemory>(EXPECTED));
+    rows.extend(trials::<verbs::Simulated>(EXPECTED));
+    if verbs::Hardware::is_named() {
+        rows.extend(trials::<verbs::Hardware>(EXPECTED));
+    }
     rows.extend(trials::<same_process::SameProcess>(EXPECTED));
     rows.extend(faulty::trials());
     libtest_mimic::run(&Arguments::from_args(), rows).exit_code()

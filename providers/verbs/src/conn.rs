@@ -1,0 +1,402 @@
+//! One connection: frames become segments in the slots of the peer, and segments become frames.
+//! Invariant: the segments of a frame follow each other, and a kept payload is in the queue until
+//! the caller of [`Conn::push`] or [`Conn::end`] gets it back.
+
+use crate::device::{Pair, RECEIVES, SLOT};
+use crate::wire::{Credits, Grant, Kind, Segment};
+use ofi_core::{Addr, Cause, Errno};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token};
+use ofi_engine::wire::frame::{Header, Violation};
+use ofi_memory::Buffer;
+use std::collections::VecDeque;
+use std::io;
+
+/// Frames that wait for room until the link refuses more.
+const MOST_QUEUED: usize = 64;
+/// Copied bytes that wait for room until the link refuses more.
+const MOST_COPIED: usize = 128 << 10;
+
+/// One side of a connection.
+#[derive(Debug)]
+pub(crate) struct Conn<P> {
+    pub(crate) pair: P,
+    pub(crate) remote: Addr,
+    pub(crate) credits: Credits,
+    /// Bytes of the peer's slots.
+    peer_slot: usize,
+    queue: VecDeque<Item>,
+    copied: usize,
+    /// The engine submits nothing more until it hears of room.
+    stalled: bool,
+    arriving: Option<PartialPayload>,
+    /// Sending failed: the next poll ends the link.
+    broken: Option<Down>,
+}
+
+/// A frame or a hello that waits for room.
+#[derive(Debug)]
+struct Item {
+    kind: Kind,
+    header: Option<Header>,
+    source: Source,
+    /// Bytes of the payload, and how many are sent.
+    len: usize,
+    at: usize,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Source {
+    Copied(Vec<u8>),
+    Kept { buffer: Buffer, from: usize, token: Token },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    New,
+    Started,
+    /// The rest of the payload cannot be read.
+    Unreadable,
+}
+
+/// A payload of several segments that is arriving.
+#[derive(Debug)]
+struct PartialPayload {
+    target: Option<RecvTarget>,
+    len: usize,
+    at: usize,
+    /// The receive buffer cannot be written.
+    unwritable: bool,
+}
+
+/// What [`Conn::push`] has to report.
+#[derive(Debug)]
+pub(crate) enum Report {
+    Sent(Token, Buffer),
+    Failed(Token, Buffer, Down),
+    Room,
+}
+
+/// What became of an attempt to send a segment.
+enum Attempt {
+    Blocked,
+    /// Sent with so many bytes of the payload.
+    Sent(usize),
+    /// Sent, but the payload cannot be read.
+    Unreadable,
+    Broken,
+}
+
+fn unreadable() -> Down {
+    Down::new(Cause::Absent, Errno::EFAULT, "the memory of the message cannot be read")
+}
+
+impl<P: Pair> Conn<P> {
+    pub(crate) const fn new(pair: P, remote: Addr) -> Self {
+        Self {
+            pair,
+            remote,
+            credits: Credits::new(RECEIVES),
+            peer_slot: 0,
+            queue: VecDeque::new(),
+            copied: 0,
+            stalled: false,
+            arriving: None,
+            broken: None,
+        }
+    }
+
+    /// The peer's first grant.
+    pub(crate) const fn grant(&mut self, grant: Grant) {
+        self.credits.grant(grant.slots);
+        self.peer_slot = if grant.slot < SLOT { grant.slot } else { SLOT };
+    }
+
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    pub(crate) const fn take_broken(&mut self) -> Option<Down> {
+        self.broken.take()
+    }
+
+    /// Whether everything submitted has reached the peer's device.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.queue.is_empty() && self.pair.is_sent()
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+        let text = format!("connection to {}: {error}", self.remote.socket());
+        self.broken.get_or_insert_with(|| Down::new(Cause::Broken, errno, text));
+    }
+
+    /// Submits a frame.
+    pub(crate) fn submit(&mut self, header: &Header, payload: Payload<'_>) -> Submitted {
+        if self.broken.is_some() {
+            return Submitted::Broken;
+        }
+        self.stalled |= self.queue.len() >= MOST_QUEUED || self.copied >= MOST_COPIED;
+        if self.stalled {
+            return Submitted::Full;
+        }
+        let Payload { from, len, token, inject, .. } = payload;
+        let (mut at, mut stage) = (0, Stage::New);
+        while self.queue.is_empty() && stage != Stage::Unreadable && (stage == Stage::New || at < len) {
+            let buffer = payload.buffer.as_ref();
+            let read = |out: &mut [u8]| buffer.map_or(0, |buffer| buffer.read_at(from + at, out));
+            match self.attempt(Kind::Frame, Some(header), len, at, stage, read) {
+                Attempt::Blocked => break,
+                Attempt::Sent(count) => (at, stage) = (at + count, Stage::Started),
+                Attempt::Unreadable => stage = Stage::Unreadable,
+                Attempt::Broken => return Submitted::Broken,
+            }
+        }
+        if stage == Stage::Started && at == len {
+            return Submitted::Done;
+        }
+        let mut kept = false;
+        let source = match payload.buffer.take_if(|_| !inject && len > 0) {
+            Some(buffer) => {
+                kept = true;
+                Source::Kept { buffer, from, token }
+            }
+            None => {
+                let mut bytes = Vec::with_capacity(len);
+                payload.append_to(&mut bytes);
+                self.copied += bytes.len();
+                Source::Copied(bytes)
+            }
+        };
+        self.queue.push_back(Item { kind: Kind::Frame, header: Some(*header), source, len, at, stage });
+        if kept { Submitted::Kept } else { Submitted::Done }
+    }
+
+    /// Sends a hello or the end behind everything else, whatever waits.
+    pub(crate) fn enqueue(&mut self, kind: Kind, header: Option<Header>, bytes: Vec<u8>) {
+        let len = bytes.len();
+        self.copied += len;
+        self.queue.push_back(Item { kind, header, source: Source::Copied(bytes), len, at: 0, stage: Stage::New });
+    }
+
+    /// Sends what has room, then credits if it is time for it.
+    pub(crate) fn push(&mut self, mut report: impl FnMut(Report)) {
+        while let Some(mut item) = self.queue.pop_front() {
+            let Item { kind, header, len, at, stage, .. } = item;
+            let read = |out: &mut [u8]| item.source.read(at, out);
+            match self.attempt(kind, header.as_ref(), len, at, stage, read) {
+                Attempt::Blocked | Attempt::Broken => {
+                    self.queue.push_front(item);
+                    break;
+                }
+                Attempt::Sent(count) => (item.at, item.stage) = (at + count, Stage::Started),
+                Attempt::Unreadable if stage != Stage::New => {
+                    self.give_back(item.source, Some(unreadable()), &mut report);
+                    continue;
+                }
+                Attempt::Unreadable => item.stage = Stage::Unreadable,
+            }
+            if item.stage == Stage::Started && item.at == len {
+                self.give_back(item.source, None, &mut report);
+            } else {
+                self.queue.push_front(item);
+            }
+        }
+        if self.stalled && self.queue.len() < MOST_QUEUED / 2 && self.copied < MOST_COPIED / 2 {
+            self.stalled = false;
+            report(Report::Room);
+        }
+        if self.broken.is_none() && self.credits.is_return_due() {
+            self.return_credits();
+        }
+    }
+
+    fn give_back(&mut self, source: Source, failed: Option<Down>, report: &mut impl FnMut(Report)) {
+        match (source, failed) {
+            (Source::Copied(bytes), _) => self.copied -= bytes.len(),
+            (Source::Kept { buffer, token, .. }, None) => report(Report::Sent(token, buffer)),
+            (Source::Kept { buffer, token, .. }, Some(why)) => report(Report::Failed(token, buffer, why)),
+        }
+    }
+
+    /// Sends a segment of an item from offset `at` on, if there are a slot and a credit for it.
+    /// `read` copies the payload from there.
+    fn attempt(
+        &mut self,
+        kind: Kind,
+        header: Option<&Header>,
+        len: usize,
+        at: usize,
+        stage: Stage,
+        read: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Attempt {
+        if self.broken.is_some() {
+            return Attempt::Broken;
+        }
+        if !self.credits.can_send() {
+            return Attempt::Blocked;
+        }
+        let most = self.peer_slot;
+        let Some(slot) = self.pair.send_slot() else { return Attempt::Blocked };
+        let credits = self.credits.take();
+        let (mut attempt, end);
+        if stage == Stage::Unreadable {
+            (attempt, end) = (Attempt::Unreadable, Segment::write_prefix(Kind::Failed, &[], credits, 0, slot));
+        } else {
+            let (kind, header, total) = match stage {
+                Stage::New => (kind, header.map_or(&[][..], |header| header), len),
+                _ => (Kind::More, &[][..], 0),
+            };
+            let start = Segment::write_prefix(kind, header, credits, total, slot);
+            let want = (len - at).min(most - start);
+            if read(&mut slot[start..start + want]) == want {
+                (attempt, end) = (Attempt::Sent(want), start + want);
+            } else if stage == Stage::New {
+                // The peer gets the frame, and then that its payload failed.
+                (attempt, end) = (Attempt::Unreadable, start);
+            } else {
+                (attempt, end) = (Attempt::Unreadable, Segment::write_prefix(Kind::Failed, &[], credits, 0, slot));
+            }
+        }
+        let sent = if kind == Kind::Bye { self.pair.send_last(end) } else { self.pair.send(end) };
+        if let Err(error) = sent {
+            self.fail(&error);
+            attempt = Attempt::Broken;
+        }
+        attempt
+    }
+
+    fn return_credits(&mut self) {
+        let Some(slot) = self.pair.send_slot() else { return };
+        let credits = self.credits.take();
+        let end = Segment::write_prefix(Kind::Credits, &[], credits, 0, slot);
+        if let Err(error) = self.pair.send(end) {
+            self.fail(&error);
+        }
+    }
+
+    /// A frame, or a part of one, has arrived.
+    pub(crate) fn handle_frame(
+        arriving: &mut ArrivingFrame,
+        link: LinkId,
+        segment: &Segment<'_>,
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Down> {
+        let violation = |Violation(what)| Down::violation(what);
+        match (segment.kind, arriving.0.take()) {
+            (Kind::Frame, None) if segment.bytes.len() == segment.len => {
+                let result = events.handle_frame(link, segment.header, Incoming::Complete(segment.bytes));
+                result.map(drop).map_err(violation)
+            }
+            (Kind::Frame, None) => {
+                let result = events.handle_frame(link, segment.header, Incoming::Streaming(segment.len));
+                let target = match result.map_err(violation)? {
+                    Disposition::Done => None,
+                    Disposition::Into(target) => Some(target),
+                };
+                let now = PartialPayload { target, len: segment.len, at: 0, unwritable: false };
+                arriving.take_part(now, link, segment.bytes, events)
+            }
+            (Kind::More, Some(now)) => arriving.take_part(now, link, segment.bytes, events),
+            (Kind::Failed, Some(now)) => {
+                if let Some(target) = now.target {
+                    let why = Down::new(Cause::Absent, Errno::EFAULT, "the sender cannot read the message's memory");
+                    events.handle_recv_failed(link, target, why);
+                }
+                Ok(())
+            }
+            (_, now) => {
+                arriving.0 = now;
+                Err(Down::violation("a part of a frame out of turn"))
+            }
+        }
+    }
+
+    /// Takes a segment that has arrived in a slot, and gives the slot to the device again. `handle`
+    /// gets the segment.
+    pub(crate) fn receive(
+        &mut self,
+        slot: u16,
+        len: usize,
+        handle: impl FnOnce(&mut ArrivingFrame, &Segment<'_>) -> Result<(), Down>,
+    ) -> Result<(), Down> {
+        let mut arriving = ArrivingFrame(self.arriving.take());
+        let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
+        let credits = &mut self.credits;
+        let handled = Segment::parse(bytes)
+            .and_then(|segment| credits.returned(segment.credits).map(|()| segment))
+            .map_err(Down::violation)
+            .and_then(|segment| handle(&mut arriving, &segment));
+        self.arriving = arriving.0;
+        handled?;
+        if let Err(error) = self.pair.post_receive(slot) {
+            self.fail(&error);
+        }
+        self.credits.received();
+        Ok(())
+    }
+
+    /// Gives back everything that the link holds of the engine: it ends.
+    pub(crate) fn end(self, link: LinkId, events: &mut impl LinkEvents) {
+        for item in self.queue {
+            if let Source::Kept { buffer, token, .. } = item.source {
+                events.handle_send_returned(link, token, buffer);
+            }
+        }
+        if let Some(target) = self.arriving.and_then(|arriving| arriving.target) {
+            events.handle_recv_retry(link, target);
+        }
+    }
+}
+
+/// The frame that is arriving, while a segment of its connection is handled.
+#[derive(Debug)]
+pub(crate) struct ArrivingFrame(Option<PartialPayload>);
+
+impl ArrivingFrame {
+    /// Places the next part of a payload; reports the frame when it is complete.
+    fn take_part(
+        &mut self,
+        mut now: PartialPayload,
+        link: LinkId,
+        bytes: &[u8],
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Down> {
+        if bytes.len() > now.len - now.at {
+            self.0 = Some(now);
+            return Err(Down::violation("a payload is longer than its frame says"));
+        }
+        if let Some(RecvTarget { buffer, at, take }) = &mut now.target {
+            let wanted = &bytes[..bytes.len().min(take.saturating_sub(now.at))];
+            now.unwritable |= buffer.write_at(*at + now.at, wanted) != wanted.len();
+        }
+        now.at += bytes.len();
+        if now.at < now.len {
+            self.0 = Some(now);
+            return Ok(());
+        }
+        match now.target {
+            None => Ok(()),
+            Some(target) if now.unwritable => {
+                let why = Down::new(Cause::Absent, Errno::EFAULT, "the receive buffer cannot be written");
+                events.handle_recv_failed(link, target, why);
+                Ok(())
+            }
+            Some(target) => events.handle_recv_done(link, target).map_err(|Violation(what)| Down::violation(what)),
+        }
+    }
+}
+
+impl Source {
+    fn read(&self, at: usize, out: &mut [u8]) -> usize {
+        match self {
+            Self::Copied(bytes) => {
+                let bytes = bytes.get(at..).unwrap_or_default();
+                let count = bytes.len().min(out.len());
+                out[..count].copy_from_slice(&bytes[..count]);
+                count
+            }
+            Self::Kept { buffer, from, .. } => buffer.read_at(from + at, out),
+        }
+    }
+}

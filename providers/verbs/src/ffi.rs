@@ -1,0 +1,374 @@
+//! The system's RDMA devices through libibverbs and librdmacm: the one module of this crate with
+//! unsafe code. Below: the libraries, loaded on first use. Above: [`Device`] and [`Pair`], whose
+//! safe methods keep what the libraries ask of their callers: objects are destroyed in order, a
+//! slot is never touched while the device has it, and no call waits.
+
+mod address;
+mod channel;
+mod layout;
+mod library;
+mod memory;
+mod pair;
+mod queue;
+
+use crate::device::{Device, Event, Pair};
+use channel::Channel;
+use core::ptr::NonNull;
+use core::time::Duration;
+use layout::{Context, event};
+use library::Libraries;
+use ofi_core::wait::{Descriptor, WaitObject};
+use ofi_core::{Cause, Errno, Instant};
+use ofi_engine::transport::Down;
+use ofi_os::wait_fd::FdWaitObject;
+use pair::Stage;
+pub use pair::{Done, QueuePair};
+use queue::{Domain, Queue};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The key of the connection manager's channel in the wait object; queues have their number.
+const CHANNEL: u64 = 1 << 32;
+/// The key of the identifier that listens.
+const LISTENER: u64 = 0;
+/// Connect requests that wait in the kernel.
+const BACKLOG: i32 = 1024;
+/// Milliseconds for each step of finding a peer; the transport has a deadline for all of them.
+const STEP: i32 = 5000;
+
+/// Whether the libraries can be loaded.
+///
+/// # Errors
+/// The loader's text.
+pub fn load() -> Result<(), &'static str> {
+    library::libraries().map(drop)
+}
+
+/// The devices of this host at one address.
+#[derive(Debug)]
+pub struct System {
+    /// Listens, or only has the address; dropped before the channel.
+    listener: Option<QueuePair>,
+    local: SocketAddr,
+    queues: Vec<Watched>,
+    /// Each connection has a queue of its own, which another object may take over.
+    separate: bool,
+    generation: u64,
+    channel: Arc<Channel>,
+    libraries: &'static Libraries,
+    wait: FdWaitObject,
+    keys: Vec<u64>,
+    /// Completions that arming has found.
+    found: Vec<Done>,
+}
+
+/// A queue whose completions are polled here.
+#[derive(Debug)]
+struct Watched {
+    queue: Arc<Queue>,
+    /// The key of its only connection, if it is a separate one.
+    owner: Option<u64>,
+    /// The next completion is an event.
+    armed: bool,
+}
+
+/// What a [`System`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Connections both ways.
+    Peer,
+    /// Connections that others take over.
+    Listener,
+    /// Its own connections only.
+    Initiator,
+}
+
+fn missing(what: &str) -> io::Error {
+    io::Error::other(what)
+}
+
+fn failure(doing: &str, status: i32) -> Down {
+    // Negative, or positive in events of the kernel's connection manager.
+    let errno = Errno::from_raw(if status == 0 { Errno::ECONNREFUSED.raw() } else { status.abs() });
+    Down::new(Cause::Connect, errno, format!("{doing}: {errno:?}"))
+}
+
+impl System {
+    /// Opens the device at an address, or, to connect from any, at none.
+    ///
+    /// # Errors
+    /// The system's: the address is in use, or no device has it.
+    pub fn open(addr: Option<SocketAddr>, role: Role) -> io::Result<Self> {
+        let libraries = library::libraries().map_err(missing)?;
+        let channel = Channel::new(libraries)?;
+        let wait = FdWaitObject::new(true).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))?;
+        watch(&wait, channel.descriptor(), CHANNEL)?;
+        let mut system = Self {
+            listener: None,
+            local: addr.unwrap_or_else(|| SocketAddr::from(([0; 4], 0))),
+            queues: Vec::new(),
+            separate: role == Role::Listener,
+            generation: u64::from(u16::from_ne_bytes(ofi_os::random())),
+            channel,
+            libraries,
+            wait,
+            keys: Vec::new(),
+            found: Vec::new(),
+        };
+        if let (Some(addr), true) = (addr, role != Role::Initiator) {
+            system.listen(addr)?;
+        }
+        Ok(system)
+    }
+
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<()> {
+        let id = self.channel.identifier(LISTENER)?;
+        let pair = QueuePair::new(id, self.channel.clone(), LISTENER, Stage::Later, Vec::new());
+        self.local = pair.listen(addr, BACKLOG)?;
+        if pair.context().is_none() {
+            return Err(missing("no RDMA device has this address"));
+        }
+        self.listener = Some(pair);
+        Ok(())
+    }
+
+    fn next_key(&mut self, slot: u32) -> u64 {
+        self.generation = (self.generation + 1) & 0xff_ffff;
+        // Not 0, which is the listener's.
+        (self.generation.max(1) << 24) | u64::from(slot)
+    }
+
+    fn domain(&self, context: NonNull<Context>) -> io::Result<Arc<Domain>> {
+        let known = self.queues.iter().map(|watched| &watched.queue.domain).find(|domain| domain.context == context);
+        known.map_or_else(|| Domain::new(self.libraries, context), |domain| Ok(domain.clone()))
+    }
+
+    /// A completion queue for a connection on that device.
+    fn queue(&mut self, context: NonNull<Context>, key: u64) -> io::Result<Arc<Queue>> {
+        let shared = |watched: &&Watched| {
+            watched.owner.is_none() && watched.queue.domain.context == context && Queue::has_room(&watched.queue)
+        };
+        if let Some(watched) = self.queues.iter().find(shared).filter(|_| !self.separate) {
+            return Ok(watched.queue.clone());
+        }
+        let queue = Queue::new(&self.domain(context)?, !self.separate)?;
+        self.watch_queue(queue.clone(), self.separate.then_some(key))?;
+        Ok(queue)
+    }
+
+    fn watch_queue(&mut self, queue: Arc<Queue>, owner: Option<u64>) -> io::Result<()> {
+        watch(&self.wait, queue.descriptor(), self.queues.len() as u64)?;
+        // A separate queue may have completions already, and its event may be requested already.
+        self.queues.push(Watched { queue, owner, armed: false });
+        Ok(())
+    }
+
+    fn unwatch_queue(&mut self, queue: &Arc<Queue>) {
+        let Some(at) = self.queues.iter().position(|watched| Arc::ptr_eq(&watched.queue, queue)) else { return };
+        self.wait.remove(queue.descriptor());
+        self.queues.swap_remove(at);
+        // The last one has another number now.
+        if let Some(moved) = self.queues.get(at) {
+            self.wait.remove(moved.queue.descriptor());
+            // Fails only without memory; the completions are then found by polling.
+            drop(self.wait.add(moved.queue.descriptor(), at as u64));
+        }
+    }
+
+    /// Separate queues whose connection is gone are not polled any longer.
+    fn drop_queues(&mut self) {
+        let unused = |watched: &Watched| watched.owner.is_some() && Arc::strong_count(&watched.queue) == 1;
+        while let Some(gone) = self.queues.iter().find(|watched| unused(watched)).map(|watched| watched.queue.clone()) {
+            self.unwatch_queue(&gone);
+        }
+    }
+
+    /// Takes the events of the queues and returns whether the connection manager has one.
+    fn look(&mut self) -> bool {
+        let mut keys = core::mem::take(&mut self.keys);
+        keys.clear();
+        self.wait.ready(Some(Duration::ZERO), &mut keys);
+        let mut any = false;
+        for key in &keys {
+            any |= *key == CHANNEL;
+            let number = usize::try_from(*key).unwrap_or(usize::MAX);
+            if let Some(watched) = self.queues.get_mut(number) {
+                watched.queue.take_event();
+                watched.armed = false;
+            }
+        }
+        self.keys = keys;
+        any
+    }
+
+    fn poll_queues(&mut self, out: &mut Vec<Done>) {
+        for Watched { queue, owner, .. } in &self.queues {
+            queue.poll(|completion| out.push(Done::new(completion, *owner)));
+        }
+    }
+
+    fn translate(&self, event: channel::Event) -> Option<Event<QueuePair>> {
+        let channel::Event { kind, status, key, requested, data } = event;
+        let ended = |doing: &str| Some(Event::Ended(key, failure(doing, status)));
+        match kind {
+            event::CONNECT_REQUEST => {
+                let pair = QueuePair::new(requested?, self.channel.clone(), key, Stage::Later, Vec::new());
+                let from = pair.address(true)?;
+                Some(Event::Requested { pair, from, data })
+            }
+            event::ADDR_RESOLVED | event::ROUTE_RESOLVED => Some(Event::Resolved(key)),
+            event::ADDR_ERROR => ended("find the peer's address"),
+            event::ROUTE_ERROR => ended("find a route to the peer"),
+            event::CONNECT_ERROR | event::UNREACHABLE => ended("connect to the peer"),
+            event::REJECTED if status == BY_ENDPOINT => Some(Event::Rejected(key, data)),
+            event::REJECTED => {
+                let text = format!("no endpoint accepts there (reason {status} of the connection manager)");
+                Some(Event::Ended(key, Down::new(Cause::Connect, Errno::ECONNREFUSED, text)))
+            }
+            event::ESTABLISHED if data.is_empty() => None,
+            event::ESTABLISHED => Some(Event::Connected(key, data)),
+            event::DISCONNECTED => Some(Event::Ended(
+                key,
+                Down::new(Cause::Broken, Errno::ECONNRESET, "the peer has ended the connection"),
+            )),
+            event::DEVICE_REMOVAL => {
+                Some(Event::Ended(key, Down::new(Cause::Broken, Errno::ENODEV, "the device is removed")))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The reason of a refusal by an endpoint, with private data; others are the peer's host's.
+const BY_ENDPOINT: i32 = 28;
+
+fn watch(wait: &FdWaitObject, descriptor: Descriptor, key: u64) -> io::Result<()> {
+    wait.add(descriptor, key).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))
+}
+
+impl Device for System {
+    type Pair = QueuePair;
+    type Done = Done;
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn connect(&mut self, slot: u32, to: SocketAddr, data: &[u8]) -> io::Result<QueuePair> {
+        let key = self.next_key(slot);
+        let id = self.channel.identifier(key)?;
+        let pair = QueuePair::new(id, self.channel.clone(), key, Stage::Address, data.to_vec());
+        let mut from = self.local;
+        // A connected endpoint keeps its port only if it was given one; a listener has its own.
+        if self.listener.is_some() {
+            from.set_port(0);
+        }
+        let from = (!from.ip().is_unspecified() && from.is_ipv4() == to.is_ipv4()).then_some(from);
+        pair.resolve(from, to, STEP)?;
+        Ok(pair)
+    }
+
+    fn advance(&mut self, pair: &mut QueuePair) -> Result<(), Down> {
+        let fail = |error: io::Error| {
+            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+            Down::new(Cause::Connect, errno, format!("connect to the peer: {error}"))
+        };
+        match pair.stage {
+            Stage::Address => pair.resolve_route(STEP).map_err(fail),
+            Stage::Route => {
+                let context = pair.context().ok_or_else(|| fail(missing("no RDMA device leads there")))?;
+                let queue = self.queue(context, pair.key()).map_err(fail)?;
+                pair.join(queue).and_then(|()| pair.request()).map_err(fail)?;
+                if self.listener.is_none() {
+                    self.local = pair.address(false).unwrap_or(self.local);
+                }
+                Ok(())
+            }
+            Stage::Later => Ok(()),
+        }
+    }
+
+    fn accept(&mut self, slot: u32, pair: &mut QueuePair, data: &[u8]) -> io::Result<()> {
+        let key = self.next_key(slot);
+        pair.set_key(key);
+        let context = pair.context().ok_or_else(|| missing("the request came from no device"))?;
+        let queue = self.queue(context, key)?;
+        pair.join(queue)?;
+        pair.answer(data)
+    }
+
+    fn attach(&mut self, slot: u32, pair: &mut QueuePair) -> io::Result<()> {
+        let key = self.next_key(slot);
+        pair.migrate(&self.channel)?;
+        pair.set_key(key);
+        if self.listener.is_none() {
+            self.local = pair.address(false).unwrap_or(self.local);
+        }
+        let Some(joined) = &pair.joined else { return Err(io::ErrorKind::NotConnected.into()) };
+        self.watch_queue(joined.queue.clone(), Some(key))
+    }
+
+    fn release(&mut self, pair: &mut QueuePair) {
+        if let Some(joined) = &pair.joined {
+            let queue = joined.queue.clone();
+            self.unwatch_queue(&queue);
+        }
+    }
+
+    fn poll_events(&mut self, out: &mut Vec<Event<QueuePair>>) {
+        self.wait.drain();
+        self.drop_queues();
+        while self.look() {
+            match self.channel.next() {
+                Ok(event) => out.extend(self.translate(event)),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn poll_completions(&mut self, out: &mut Vec<Done>) {
+        out.append(&mut self.found);
+        self.poll_queues(out);
+    }
+
+    fn key_of(done: &Done) -> u64 {
+        done.key
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let mut keys = core::mem::take(&mut self.keys);
+        keys.clear();
+        self.wait.ready(Some(timeout), &mut keys);
+        self.keys = keys;
+    }
+
+    fn arm(&mut self) -> bool {
+        let has_event = self.look();
+        for watched in self.queues.iter_mut().filter(|watched| !watched.armed) {
+            watched.armed = true;
+            watched.queue.request_event();
+        }
+        // What came before the request is no event.
+        let mut found = core::mem::take(&mut self.found);
+        self.poll_queues(&mut found);
+        self.found = found;
+        has_event || !self.found.is_empty()
+    }
+
+    fn wake(&mut self) {
+        self.wait.signal();
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.wait.descriptor()
+    }
+
+    fn now(&self) -> Instant {
+        self.wait.now()
+    }
+
+    fn random(&mut self) -> [u8; 16] {
+        ofi_os::random()
+    }
+}

@@ -1,0 +1,99 @@
+//! Event channels of the connection manager.
+#![allow(unsafe_code)]
+
+use super::layout::{CmEvent, CmId, EventChannel, PS_TCP};
+use super::library::Libraries;
+use super::queue::not_null;
+use core::ptr::{self, NonNull};
+use ofi_core::wait::Descriptor;
+use std::io;
+use std::sync::Arc;
+
+/// A channel, open for as long as an identifier is on it.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(super) libraries: &'static Libraries,
+    channel: NonNull<EventChannel>,
+}
+
+// SAFETY: librdmacm may be called from any thread for the same objects.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+/// An event, without what belongs to the library.
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) kind: i32,
+    pub(super) status: i32,
+    /// The key of its identifier.
+    pub(super) key: u64,
+    /// The new identifier of a request.
+    pub(super) requested: Option<NonNull<CmId>>,
+    pub(super) data: Vec<u8>,
+}
+
+impl Channel {
+    pub(super) fn new(libraries: &'static Libraries) -> io::Result<Arc<Self>> {
+        // SAFETY: the call takes no arguments.
+        let channel = not_null(unsafe { (libraries.cm.rdma_create_event_channel)() })?;
+        Ok(Arc::new(Self { libraries, channel }))
+    }
+
+    pub(super) const fn raw(&self) -> *mut EventChannel {
+        self.channel.as_ptr()
+    }
+
+    /// Readable when there is an event.
+    pub(super) const fn descriptor(&self) -> Descriptor {
+        // SAFETY: the channel lasts as long as this value.
+        unsafe { (*self.channel.as_ptr()).fd }
+    }
+
+    /// A new identifier with a key.
+    pub(super) fn identifier(&self, key: u64) -> io::Result<NonNull<CmId>> {
+        let mut id = ptr::null_mut();
+        let create = self.libraries.cm.rdma_create_id;
+        let context = ptr::without_provenance_mut(usize::try_from(key).unwrap_or(0));
+        // SAFETY: the channel is open, and the place for the result is ours; the context is a
+        // number.
+        let failed = unsafe { create(self.raw(), &mut id, context, PS_TCP) };
+        if failed == 0 { not_null(id) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The next event. Only when the descriptor is readable, because it would wait.
+    pub(super) fn next(&self) -> io::Result<Event> {
+        let mut event: *mut CmEvent = ptr::null_mut();
+        // SAFETY: the channel is open, and the place for the result is ours.
+        let failed = unsafe { (self.libraries.cm.rdma_get_cm_event)(self.raw(), &mut event) };
+        if failed != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the library has returned an event, which stays until it is acknowledged.
+        let CmEvent { id, listen_id, event: kind, status, conn } = unsafe { event.read() };
+        let len = usize::from(conn.private_data_len);
+        let data = if conn.private_data.is_null() || len == 0 {
+            Vec::new()
+        } else {
+            // SAFETY: the event has `len` bytes of private data.
+            unsafe { core::slice::from_raw_parts(conn.private_data.cast::<u8>(), len) }.to_vec()
+        };
+        let key = if id.is_null() {
+            0
+        } else {
+            // SAFETY: the identifier of an event exists until the event is acknowledged.
+            unsafe { (*id).context }.addr() as u64
+        };
+        let requested = if listen_id.is_null() { None } else { NonNull::new(id) };
+        // SAFETY: the event is acknowledged once, and nothing of it is used later.
+        unsafe { (self.libraries.cm.rdma_ack_cm_event)(event) };
+        Ok(Event { kind, status, key, requested, data })
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: created once; its identifiers kept this value alive.
+        unsafe { (self.libraries.cm.rdma_destroy_event_channel)(self.raw()) };
+    }
+}

@@ -1,0 +1,216 @@
+//! The structures of libibverbs and librdmacm (`infiniband/verbs.h`, `rdma/rdma_cma.h`), as far as
+//! this provider uses them. Both libraries keep these layouts: programs inline functions over them.
+
+use core::ffi::{c_int, c_void};
+use core::mem::{offset_of, size_of};
+
+/// `struct ibv_context` up to its table of calls.
+#[repr(C)]
+pub(crate) struct Context {
+    pub(crate) device: *mut c_void,
+    pub(crate) ops: ContextOps,
+}
+
+/// `struct ibv_context_ops`; the calls that are not used are words.
+#[repr(C)]
+pub(crate) struct ContextOps {
+    before_poll_cq: [usize; 11],
+    pub(crate) poll_cq: unsafe extern "C" fn(*mut Cq, c_int, *mut WorkCompletion) -> c_int,
+    pub(crate) req_notify_cq: unsafe extern "C" fn(*mut Cq, c_int) -> c_int,
+    before_post_send: [usize; 12],
+    pub(crate) post_send: unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int,
+    pub(crate) post_recv: unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
+    behind: [usize; 5],
+}
+
+/// `struct ibv_pd`.
+#[repr(C)]
+pub(crate) struct Pd {
+    pub(crate) context: *mut Context,
+}
+
+/// `struct ibv_cq`, whose first member is the context.
+#[repr(C)]
+pub(crate) struct Cq {
+    pub(crate) context: *mut Context,
+}
+
+/// `struct ibv_qp`, whose first member is the context.
+#[repr(C)]
+pub(crate) struct Qp {
+    pub(crate) context: *mut Context,
+}
+
+/// `struct ibv_comp_channel`.
+#[repr(C)]
+pub(crate) struct CompChannel {
+    pub(crate) context: *mut Context,
+    pub(crate) fd: c_int,
+    users: c_int,
+}
+
+/// `struct ibv_mr`.
+#[repr(C)]
+pub(crate) struct Mr {
+    context: *mut Context,
+    pd: *mut Pd,
+    addr: *mut c_void,
+    length: usize,
+    handle: u32,
+    pub(crate) lkey: u32,
+    rkey: u32,
+}
+
+/// `struct ibv_sge`.
+#[repr(C)]
+pub(crate) struct Sge {
+    pub(crate) addr: u64,
+    pub(crate) length: u32,
+    pub(crate) lkey: u32,
+}
+
+/// `struct ibv_recv_wr`.
+#[repr(C)]
+pub(crate) struct RecvWr {
+    pub(crate) wr_id: u64,
+    pub(crate) next: *mut Self,
+    pub(crate) sg_list: *mut Sge,
+    pub(crate) num_sge: c_int,
+}
+
+/// `struct ibv_send_wr`; the members behind `imm_data` are for other operations than send.
+#[repr(C)]
+pub(crate) struct SendWr {
+    pub(crate) wr_id: u64,
+    pub(crate) next: *mut Self,
+    pub(crate) sg_list: *mut Sge,
+    pub(crate) num_sge: c_int,
+    pub(crate) opcode: c_int,
+    pub(crate) send_flags: u32,
+    pub(crate) imm_data: u32,
+    pub(crate) others: [u64; 11],
+}
+
+/// `IBV_WR_SEND`.
+pub(crate) const WR_SEND: c_int = 2;
+/// `IBV_SEND_SIGNALED`.
+pub(crate) const SEND_SIGNALED: u32 = 2;
+/// `IBV_ACCESS_LOCAL_WRITE`.
+pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
+/// `IBV_QPT_RC`.
+pub(crate) const QPT_RC: c_int = 2;
+/// `IBV_WC_WR_FLUSH_ERR`.
+pub(crate) const WC_FLUSHED: c_int = 5;
+/// `IBV_WC_RETRY_EXC_ERR`.
+pub(crate) const WC_RETRY_EXCEEDED: c_int = 12;
+
+/// `struct ibv_wc`; the members behind `byte_len` are for other operations.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkCompletion {
+    pub(crate) wr_id: u64,
+    pub(crate) status: c_int,
+    opcode: c_int,
+    vendor_err: u32,
+    pub(crate) byte_len: u32,
+    others: [u32; 6],
+}
+
+impl WorkCompletion {
+    pub(crate) const EMPTY: Self = Self { wr_id: 0, status: 0, opcode: 0, vendor_err: 0, byte_len: 0, others: [0; 6] };
+}
+
+/// `struct ibv_qp_init_attr` with its `struct ibv_qp_cap`.
+#[repr(C)]
+pub(crate) struct QpInitAttr {
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) send_cq: *mut Cq,
+    pub(crate) recv_cq: *mut Cq,
+    pub(crate) srq: *mut c_void,
+    pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_send_sge: u32,
+    pub(crate) max_recv_sge: u32,
+    pub(crate) max_inline_data: u32,
+    pub(crate) qp_type: c_int,
+    pub(crate) sq_sig_all: c_int,
+}
+
+/// `struct sockaddr_storage`.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Storage(pub(crate) [u8; 128]);
+
+/// `struct rdma_cm_id` up to the addresses of its route.
+#[repr(C)]
+pub(crate) struct CmId {
+    pub(crate) verbs: *mut Context,
+    channel: *mut EventChannel,
+    pub(crate) context: *mut c_void,
+    pub(crate) qp: *mut Qp,
+    pub(crate) source: Storage,
+    pub(crate) destination: Storage,
+}
+
+/// `struct rdma_event_channel`.
+#[repr(C)]
+pub(crate) struct EventChannel {
+    pub(crate) fd: c_int,
+}
+
+/// `struct rdma_conn_param`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ConnParam {
+    pub(crate) private_data: *const c_void,
+    pub(crate) private_data_len: u8,
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+    pub(crate) flow_control: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry_count: u8,
+    pub(crate) srq: u8,
+    pub(crate) qp_num: u32,
+}
+
+/// `struct rdma_cm_event`; the union is as long as its other member, for datagrams.
+#[repr(C)]
+pub(crate) struct CmEvent {
+    pub(crate) id: *mut CmId,
+    pub(crate) listen_id: *mut CmId,
+    pub(crate) event: c_int,
+    pub(crate) status: c_int,
+    pub(crate) conn: ConnParam,
+}
+
+/// `RDMA_PS_TCP`.
+pub(crate) const PS_TCP: c_int = 0x106;
+
+/// `enum rdma_cm_event_type`.
+pub(crate) mod event {
+    use core::ffi::c_int;
+    pub(crate) const ADDR_RESOLVED: c_int = 0;
+    pub(crate) const ADDR_ERROR: c_int = 1;
+    pub(crate) const ROUTE_RESOLVED: c_int = 2;
+    pub(crate) const ROUTE_ERROR: c_int = 3;
+    pub(crate) const CONNECT_REQUEST: c_int = 4;
+    pub(crate) const CONNECT_ERROR: c_int = 6;
+    pub(crate) const UNREACHABLE: c_int = 7;
+    pub(crate) const REJECTED: c_int = 8;
+    pub(crate) const ESTABLISHED: c_int = 9;
+    pub(crate) const DISCONNECTED: c_int = 10;
+    pub(crate) const DEVICE_REMOVAL: c_int = 11;
+}
+
+// What a C compiler says on a machine of 64 bits.
+const _: () = assert!(offset_of!(Context, ops) == 8 && size_of::<ContextOps>() == 256);
+const _: () = assert!(offset_of!(ContextOps, poll_cq) == 88 && offset_of!(ContextOps, req_notify_cq) == 96);
+const _: () = assert!(offset_of!(ContextOps, post_send) == 200 && offset_of!(ContextOps, post_recv) == 208);
+const _: () = assert!(size_of::<SendWr>() == 128 && offset_of!(SendWr, imm_data) == 36);
+const _: () = assert!(size_of::<RecvWr>() == 32 && size_of::<Sge>() == 16);
+const _: () = assert!(size_of::<WorkCompletion>() == 48 && offset_of!(WorkCompletion, byte_len) == 20);
+const _: () = assert!(size_of::<QpInitAttr>() == 64 && offset_of!(QpInitAttr, qp_type) == 52);
+const _: () = assert!(offset_of!(Mr, lkey) == 36 && offset_of!(CompChannel, fd) == 8);
+const _: () = assert!(offset_of!(CmId, source) == 32 && offset_of!(CmId, destination) == 160);
+const _: () = assert!(size_of::<ConnParam>() == 24 && offset_of!(ConnParam, qp_num) == 16);
+const _: () = assert!(offset_of!(CmEvent, event) == 16 && offset_of!(CmEvent, conn) == 24);

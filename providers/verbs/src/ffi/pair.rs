@@ -1,0 +1,346 @@
+//! One side of a connection: an identifier of the connection manager with its queue pair.
+#![allow(unsafe_code)]
+
+use super::address;
+use super::channel::Channel;
+use super::layout::{
+    CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED, WR_SEND,
+};
+use super::memory::Slots;
+use super::queue::Queue;
+use crate::device::{Pair, RECEIVES, Ring, SENDS, SLOT, Work};
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use ofi_core::{Cause, Errno};
+use ofi_engine::transport::Down;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// How often a device repeats a segment that is not acknowledged.
+const RETRIES: u8 = 7;
+/// The bit of a work request's number that says that it receives.
+const RECEIVE: u64 = 1 << 15;
+/// Bits of a work request's number below the key.
+const NUMBER_BITS: u32 = 16;
+
+/// A completion. It is claimed once, because it can be neither copied nor made elsewhere.
+#[derive(Debug)]
+pub struct Done {
+    pub(crate) key: u64,
+    number: u64,
+    status: i32,
+    len: usize,
+}
+
+impl Done {
+    /// A completion as the device reports it. `key` replaces the one that the work was posted with.
+    pub(super) fn new(done: &super::layout::WorkCompletion, key: Option<u64>) -> Self {
+        let number = done.wr_id & ((1 << NUMBER_BITS) - 1);
+        let len = usize::try_from(done.byte_len).unwrap_or(usize::MAX).min(SLOT);
+        Self { key: key.unwrap_or(done.wr_id >> NUMBER_BITS), number, status: done.status, len }
+    }
+}
+
+/// How far connecting has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Address,
+    Route,
+    Later,
+}
+
+/// One side of a connection. Invariant: the identifier is open, and `joined` is its queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    pub(super) id: NonNull<CmId>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) key: u64,
+    pub(super) stage: Stage,
+    /// The private data to connect with.
+    pub(super) data: Vec<u8>,
+    pub(super) joined: Option<Joined>,
+}
+
+/// A queue pair with its slots: those for receiving first.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) queue: Arc<Queue>,
+    slots: Slots,
+    /// A bit for each slot for receiving that the device has.
+    posted: u64,
+    ring: Ring,
+}
+
+const _: () = assert!(RECEIVES <= 64);
+
+// SAFETY: librdmacm and libibverbs may be called from any thread for the same objects.
+unsafe impl Send for QueuePair {}
+
+fn result(status: i32) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Calls through the table of a device return the error instead.
+fn posted(status: i32) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
+}
+
+impl QueuePair {
+    pub(super) const fn new(id: NonNull<CmId>, channel: Arc<Channel>, key: u64, stage: Stage, data: Vec<u8>) -> Self {
+        Self { id, channel, key, stage, data, joined: None }
+    }
+
+    /// The address of this side, or of the peer.
+    pub(super) fn address(&self, remote: bool) -> Option<SocketAddr> {
+        // SAFETY: the identifier is open, and this thread alone uses it.
+        let id = unsafe { self.id.as_ref() };
+        address::decode(if remote { &id.destination.0 } else { &id.source.0 })
+    }
+
+    /// The device that the connection manager has chosen.
+    pub(super) const fn context(&self) -> Option<NonNull<super::layout::Context>> {
+        // SAFETY: the identifier is open, and this thread alone uses it.
+        NonNull::new(unsafe { (*self.id.as_ptr()).verbs })
+    }
+
+    /// Gives the identifier another key, which its events report.
+    pub(super) fn set_key(&mut self, key: u64) {
+        self.key = key;
+        let context = ptr::without_provenance_mut(usize::try_from(key).unwrap_or(0));
+        // SAFETY: the identifier is open, and this thread alone uses it. The context is a number.
+        unsafe { (*self.id.as_ptr()).context = context };
+    }
+
+    /// Binds the identifier to an address and listens there; returns the address with its port.
+    pub(super) fn listen(&self, addr: SocketAddr, backlog: i32) -> io::Result<SocketAddr> {
+        let cm = &self.channel.libraries.cm;
+        let mut storage = address::encode(addr);
+        // SAFETY: the identifier is open, and the address is complete.
+        result(unsafe { (cm.rdma_bind_addr)(self.id.as_ptr(), &mut storage) })?;
+        // SAFETY: the identifier is open.
+        result(unsafe { (cm.rdma_listen)(self.id.as_ptr(), backlog) })?;
+        Ok(self.address(false).unwrap_or(addr))
+    }
+
+    /// Starts to find the peer and a way to it.
+    pub(super) fn resolve(&self, from: Option<SocketAddr>, to: SocketAddr, timeout: i32) -> io::Result<()> {
+        let mut from = from.map(address::encode);
+        let from = from.as_mut().map_or(ptr::null_mut(), |from| &raw mut *from);
+        let mut to = address::encode(to);
+        // SAFETY: the identifier is open; both addresses are complete, or the first is null.
+        result(unsafe { (self.channel.libraries.cm.rdma_resolve_addr)(self.id.as_ptr(), from, &mut to, timeout) })
+    }
+
+    /// Starts to find the route.
+    pub(super) fn resolve_route(&mut self, timeout: i32) -> io::Result<()> {
+        self.stage = Stage::Route;
+        // SAFETY: the identifier is open.
+        result(unsafe { (self.channel.libraries.cm.rdma_resolve_route)(self.id.as_ptr(), timeout) })
+    }
+
+    /// Creates the queue pair and posts all slots for receiving.
+    pub(super) fn join(&mut self, queue: Arc<Queue>) -> io::Result<()> {
+        let slots = Slots::new(&queue.domain, RECEIVES + SENDS)?;
+        let mut attributes = QpInitAttr {
+            qp_context: ptr::null_mut(),
+            send_cq: queue.cq(),
+            recv_cq: queue.cq(),
+            srq: ptr::null_mut(),
+            max_send_wr: u32::from(SENDS),
+            max_recv_wr: u32::from(RECEIVES),
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+            qp_type: QPT_RC,
+            sq_sig_all: 0,
+        };
+        let create = self.channel.libraries.cm.rdma_create_qp;
+        // SAFETY: the identifier is open and has no queue pair; the domain and queue are its
+        // device's.
+        result(unsafe { create(self.id.as_ptr(), queue.domain.pd.as_ptr(), &mut attributes) })?;
+        self.joined = Some(Joined { queue, slots, posted: 0, ring: Ring::default() });
+        (0..RECEIVES).try_for_each(|slot| self.post_receive(slot))
+    }
+
+    fn parameters(&self, data: &[u8]) -> ConnParam {
+        ConnParam {
+            private_data: data.as_ptr().cast(),
+            private_data_len: u8::try_from(data.len()).unwrap_or(0),
+            responder_resources: 0,
+            initiator_depth: 0,
+            flow_control: 1,
+            retry_count: RETRIES,
+            // Credits guarantee a slot, so the device need not try again.
+            rnr_retry_count: 0,
+            srq: 0,
+            qp_num: 0,
+        }
+    }
+
+    /// Requests the connection.
+    pub(super) fn request(&mut self) -> io::Result<()> {
+        self.stage = Stage::Later;
+        let mut parameters = self.parameters(&self.data);
+        // SAFETY: the identifier is open and has a queue pair; the data outlives the call.
+        result(unsafe { (self.channel.libraries.cm.rdma_connect)(self.id.as_ptr(), &mut parameters) })
+    }
+
+    /// Accepts the connection.
+    pub(super) fn answer(&mut self, data: &[u8]) -> io::Result<()> {
+        let mut parameters = self.parameters(data);
+        // SAFETY: as for `request`.
+        result(unsafe { (self.channel.libraries.cm.rdma_accept)(self.id.as_ptr(), &mut parameters) })
+    }
+
+    /// Moves the identifier to another channel.
+    pub(super) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
+        let migrate = self.channel.libraries.cm.rdma_migrate_id;
+        // SAFETY: both are open, and all events of the identifier are acknowledged.
+        result(unsafe { migrate(self.id.as_ptr(), channel.raw()) })?;
+        self.channel = channel.clone();
+        Ok(())
+    }
+
+    const fn qp(&self) -> *mut super::layout::Qp {
+        // SAFETY: the identifier is open, and this thread alone uses it.
+        unsafe { (*self.id.as_ptr()).qp }
+    }
+
+    fn failed(&self, status: i32) -> Down {
+        let peer = self.address(true).map_or_else(String::new, |peer| format!(" to {peer}"));
+        let (errno, text) = match status {
+            WC_FLUSHED => (Errno::ECONNRESET, "it has ended".to_owned()),
+            WC_RETRY_EXCEEDED => (Errno::ETIMEDOUT, "the peer's host does not acknowledge".to_owned()),
+            other => (Errno::EIO, format!("work failed with status {other} of ibv_wc_status_str(3)")),
+        };
+        Down::new(Cause::Broken, errno, format!("connection{peer}: {text}"))
+    }
+
+    fn post_send(&mut self, len: usize, last: bool) -> io::Result<()> {
+        let (qp, key) = (self.qp(), self.key);
+        let Some(joined) = &mut self.joined else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Some(slot) = joined.ring.slot() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let (number, reports) = joined.ring.take(last);
+        let mut piece = Sge {
+            addr: joined.slots.address(RECEIVES + slot),
+            length: u32::try_from(len.min(SLOT)).unwrap_or(0),
+            lkey: joined.slots.lkey(),
+        };
+        let mut work = SendWr {
+            wr_id: key << NUMBER_BITS | u64::from(number),
+            next: ptr::null_mut(),
+            sg_list: &mut piece,
+            num_sge: 1,
+            opcode: WR_SEND,
+            send_flags: if reports { SEND_SIGNALED } else { 0 },
+            imm_data: 0,
+            others: [0; 11],
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the device is open, so its table is complete.
+        let post = unsafe { (*joined.queue.domain.context.as_ptr()).ops.post_send };
+        // SAFETY: the queue pair is open; the work and its piece outlive the call, and the slot is
+        // the device's until its number completes.
+        posted(unsafe { post(qp, &mut work, &mut bad) })
+    }
+}
+
+impl Pair for QueuePair {
+    type Done = Done;
+
+    fn key(&self) -> u64 {
+        self.key
+    }
+
+    fn claim(&mut self, done: Done) -> Option<Work> {
+        if done.key != self.key {
+            return None;
+        }
+        if done.status != 0 {
+            return Some(Work::Failed(self.failed(done.status)));
+        }
+        let joined = self.joined.as_mut()?;
+        let number = u16::try_from(done.number & (RECEIVE - 1)).ok()?;
+        if done.number & RECEIVE == 0 {
+            joined.ring.complete(number);
+            return Some(Work::Sent);
+        }
+        joined.posted &= !(1 << number);
+        Some(Work::Received { slot: number, len: done.len })
+    }
+
+    fn received(&self, slot: u16) -> &[u8] {
+        match &self.joined {
+            // SAFETY: the device does not have the slot.
+            Some(joined) if joined.posted >> slot & 1 == 0 => unsafe { joined.slots.bytes(slot) },
+            _ => &[],
+        }
+    }
+
+    fn post_receive(&mut self, slot: u16) -> io::Result<()> {
+        let (qp, key) = (self.qp(), self.key);
+        let Some(joined) = self.joined.as_mut().filter(|joined| slot < RECEIVES && joined.posted >> slot & 1 == 0)
+        else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut piece = Sge {
+            addr: joined.slots.address(slot),
+            length: u32::try_from(SLOT).unwrap_or(0),
+            lkey: joined.slots.lkey(),
+        };
+        let mut work = RecvWr {
+            wr_id: key << NUMBER_BITS | RECEIVE | u64::from(slot),
+            next: ptr::null_mut(),
+            sg_list: &mut piece,
+            num_sge: 1,
+        };
+        let mut bad = ptr::null_mut();
+        joined.posted |= 1 << slot;
+        // SAFETY: the device is open, so its table is complete.
+        let post = unsafe { (*joined.queue.domain.context.as_ptr()).ops.post_recv };
+        // SAFETY: the queue pair is open; the work and its piece outlive the call, and the slot is
+        // marked as the device's.
+        posted(unsafe { post(qp, &mut work, &mut bad) })
+    }
+
+    fn send_slot(&mut self) -> Option<&mut [u8]> {
+        let joined = self.joined.as_mut()?;
+        let slot = joined.ring.slot()?;
+        // SAFETY: the ring hands out only slots that the device does not have.
+        Some(unsafe { joined.slots.bytes_mut(RECEIVES + slot) })
+    }
+
+    fn send(&mut self, len: usize) -> io::Result<()> {
+        self.post_send(len, false)
+    }
+
+    fn send_last(&mut self, len: usize) -> io::Result<()> {
+        self.post_send(len, true)
+    }
+
+    fn is_sent(&self) -> bool {
+        self.joined.as_ref().is_none_or(|joined| joined.ring.is_done())
+    }
+
+    fn reject(self, data: &[u8]) {
+        let len = u8::try_from(data.len()).unwrap_or(0);
+        // SAFETY: the identifier is open and is a request; the data outlives the call.
+        unsafe { (self.channel.libraries.cm.rdma_reject)(self.id.as_ptr(), data.as_ptr().cast::<c_void>(), len) };
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let cm = &self.channel.libraries.cm;
+        if let Some(joined) = self.joined.take() {
+            // SAFETY: the identifier is open. Without a connection the call fails, which is fine.
+            unsafe { (cm.rdma_disconnect)(self.id.as_ptr()) };
+            // SAFETY: the identifier has a queue pair; afterwards the device has none of its slots.
+            unsafe { (cm.rdma_destroy_qp)(self.id.as_ptr()) };
+            drop(joined);
+        }
+        // SAFETY: the identifier is open, has no queue pair, and all its events are acknowledged.
+        unsafe { (cm.rdma_destroy_id)(self.id.as_ptr()) };
+    }
+}

@@ -1,0 +1,142 @@
+//! Protection domains and completion queues with their channels.
+#![allow(unsafe_code)]
+
+use super::layout::{CompChannel, Context, Cq, Pd, WorkCompletion};
+use super::library::Libraries;
+use crate::device::{RECEIVES, SENDS};
+use core::ptr::{self, NonNull};
+use ofi_core::wait::Descriptor;
+use std::io;
+use std::sync::Arc;
+
+/// Connections that share a completion queue.
+const SHARERS: usize = 64;
+/// Completions that are polled at once.
+const BATCH: usize = 32;
+
+/// The error of a call that returned a null pointer.
+pub(crate) fn not_null<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
+}
+
+/// A protection domain of a device that librdmacm has opened, and never closes.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) libraries: &'static Libraries,
+    pub(crate) context: NonNull<Context>,
+    pub(crate) pd: NonNull<Pd>,
+}
+
+// SAFETY: libibverbs may be called from any thread for the same objects.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(crate) fn new(libraries: &'static Libraries, context: NonNull<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: librdmacm keeps its devices open.
+        let pd = not_null(unsafe { (libraries.verbs.ibv_alloc_pd)(context.as_ptr()) })?;
+        Ok(Arc::new(Self { libraries, context, pd }))
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: allocated once; everything made in it keeps this value alive.
+        unsafe { (self.libraries.verbs.ibv_dealloc_pd)(self.pd.as_ptr()) };
+    }
+}
+
+/// A completion queue with its channel.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    cq: NonNull<Cq>,
+    channel: NonNull<CompChannel>,
+    pub(crate) domain: Arc<Domain>,
+}
+
+// SAFETY: libibverbs may be called from any thread for the same objects.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// A queue for [`SHARERS`] connections, or for one.
+    pub(crate) fn new(domain: &Arc<Domain>, shared: bool) -> io::Result<Arc<Self>> {
+        let verbs = &domain.libraries.verbs;
+        // Twice, because the completions of a connection that has ended stay until they are polled.
+        let sharers = if shared { SHARERS } else { 1 };
+        let entries = 2 * sharers * usize::from(RECEIVES + SENDS);
+        // SAFETY: the device is open.
+        let channel = not_null(unsafe { (verbs.ibv_create_comp_channel)(domain.context.as_ptr()) })?;
+        let entries = i32::try_from(entries).unwrap_or(i32::MAX);
+        // SAFETY: the device is open, and the channel is its own.
+        let cq =
+            unsafe { (verbs.ibv_create_cq)(domain.context.as_ptr(), entries, ptr::null_mut(), channel.as_ptr(), 0) };
+        match not_null(cq) {
+            Ok(cq) => Ok(Arc::new(Self { cq, channel, domain: domain.clone() })),
+            Err(error) => {
+                // SAFETY: created above, and no queue uses it.
+                unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) const fn cq(&self) -> *mut Cq {
+        self.cq.as_ptr()
+    }
+
+    /// Whether one more connection may use it. `queue` is also in the list of its device object.
+    pub(crate) fn has_room(queue: &Arc<Self>) -> bool {
+        Arc::strong_count(queue) <= SHARERS
+    }
+
+    /// Readable when there is an event.
+    pub(crate) const fn descriptor(&self) -> Descriptor {
+        // SAFETY: the channel lasts as long as this value.
+        unsafe { (*self.channel.as_ptr()).fd }
+    }
+
+    /// Passes completions on, at most [`BATCH`].
+    pub(crate) fn poll(&self, take: impl FnMut(&WorkCompletion)) {
+        let mut found = [WorkCompletion::EMPTY; BATCH];
+        // SAFETY: the device is open, so its table is complete.
+        let poll_cq = unsafe { (*self.domain.context.as_ptr()).ops.poll_cq };
+        let most = i32::try_from(BATCH).unwrap_or(1);
+        // SAFETY: the queue is open, and the array has the room that is named.
+        let count = unsafe { poll_cq(self.cq(), most, found.as_mut_ptr()) };
+        let count = usize::try_from(count).unwrap_or(0);
+        found.iter().take(count).for_each(take);
+    }
+
+    /// Makes the next completion an event.
+    pub(crate) fn request_event(&self) {
+        // SAFETY: the device is open, so its table is complete.
+        let notify = unsafe { (*self.domain.context.as_ptr()).ops.req_notify_cq };
+        // SAFETY: the queue is open.
+        unsafe { notify(self.cq(), 0) };
+    }
+
+    /// Takes an event. Only when the descriptor is readable, because it would wait.
+    pub(crate) fn take_event(&self) {
+        let verbs = &self.domain.libraries.verbs;
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel is open, and both places are ours.
+        let failed = unsafe { (verbs.ibv_get_cq_event)(self.channel.as_ptr(), &mut cq, &mut context) };
+        if failed == 0 {
+            // SAFETY: the event is of the channel's only queue, and is acknowledged once.
+            unsafe { (verbs.ibv_ack_cq_events)(cq, 1) };
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let verbs = &self.domain.libraries.verbs;
+        // SAFETY: created once; the connections that used it kept this value alive.
+        unsafe { (verbs.ibv_destroy_cq)(self.cq.as_ptr()) };
+        // SAFETY: its only queue is gone.
+        unsafe { (verbs.ibv_destroy_comp_channel)(self.channel.as_ptr()) };
+    }
+}

@@ -1,0 +1,94 @@
+//! The verbs provider: connectionless and connected endpoints over the reliable connections of RDMA
+//! devices. `README.md` has its limits; `docs/decisions/0025-verbs-by-credits.md` its design.
+#![deny(unsafe_code)]
+
+mod conn;
+pub mod device;
+#[allow(unsafe_code, reason = "the calls of libibverbs and librdmacm")]
+pub mod ffi;
+mod offer;
+pub mod transport;
+mod wire;
+
+use ffi::{Role, System};
+use ofi_core::error::{Error, Result};
+use ofi_core::info::Offer;
+use ofi_core::param::{Param, ParamKind};
+use ofi_core::{Addr, AddrFormat, Errno};
+use ofi_engine::provider::{self, LinkProvider, OpenArgs};
+use std::net::SocketAddr;
+use std::time::Duration;
+use transport::{Settings, VerbsTransport};
+
+/// The network interfaces to use.
+pub const IFACE: Param = Param {
+    name: "FI_VERBS_IFACE",
+    kind: ParamKind::String,
+    help: "Use only the RDMA devices of these network interfaces: names, addresses or networks in CIDR form, separated by \
+           commas; with ^ in front, all others (default: all that are up)",
+};
+/// How long connecting may take.
+pub const CONNECT_TIMEOUT: Param = Param {
+    name: "FI_VERBS_CONNECT_TIMEOUT",
+    kind: ParamKind::Int,
+    help: "Milliseconds that connecting to a peer may take (default: 10000)",
+};
+
+/// The transport over the system's devices, and its listener.
+pub type Verbs = VerbsTransport<System>;
+
+/// The provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Provider;
+
+fn open(addr: Option<Addr>, format: AddrFormat, role: Role, args: &OpenArgs<'_>) -> Result<Verbs> {
+    let mut addr = addr.map(|addr| addr.socket());
+    if role != Role::Initiator {
+        let any: SocketAddr = match format {
+            AddrFormat::SOCKADDR_IN6 => ([0u16; 8], 0).into(),
+            _ => ([0; 4], 0).into(),
+        };
+        let mut wanted = addr.unwrap_or(any);
+        // A device is chosen by its address.
+        if wanted.ip().is_unspecified() {
+            let found = offer::reachable(wanted.is_ipv4()).map_err(|why| Error::new(Errno::ENODEV, why))?;
+            let port = wanted.port();
+            wanted = found.addr;
+            wanted.set_port(port);
+        }
+        addr = Some(wanted);
+    }
+    let doing = || addr.map_or_else(|| "open a device".to_owned(), |addr| format!("listen at {addr}"));
+    let system = System::open(addr, role).map_err(|error| Error::os(error, doing()))?;
+    let connect_deadline = Duration::from_millis(CONNECT_TIMEOUT.number(10_000));
+    Ok(Verbs::new(system, Settings { connect_deadline, account: args.account.clone() }))
+}
+
+impl provider::Provider for Provider {
+    const NAME: &'static str = "verbs";
+    const PARAMS: &'static [Param] = &[IFACE, CONNECT_TIMEOUT];
+    type Held = ();
+
+    fn offers() -> Vec<Offer> {
+        vec![offer::rdm(), offer::rdm_layered(), offer::msg()]
+    }
+
+    fn hold() {}
+}
+
+impl LinkProvider for Provider {
+    type Transport = Verbs;
+    type Listener = Verbs;
+
+    fn open_rdm(self, args: OpenArgs<'_>) -> Result<Verbs> {
+        open(args.addr, args.format, Role::Peer, &args)
+    }
+
+    fn open_msg(self, args: OpenArgs<'_>) -> Result<Verbs> {
+        open(args.addr, args.format, Role::Initiator, &args)
+    }
+
+    fn open_listener(self, args: OpenArgs<'_>) -> Result<Verbs> {
+        open(args.addr, args.format, Role::Listener, &args)
+    }
+}

@@ -1,0 +1,575 @@
+//! [`Transport`] over the connections of a [`Device`]; also the listener. Each poll takes the
+//! completions of all links from the queues, so an idle link costs nothing.
+//! Invariant: a link leaves the table only through `remove`, whose callers return what it holds.
+
+mod listening;
+
+use crate::conn::{Conn, Report};
+use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT, Work};
+use crate::wire::{self, Grant, Kind};
+use ofi_core::error::Result;
+use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, AddrFormat, Cause, Errno, Error, Instant};
+use ofi_engine::transport::{
+    ConnectRequest, ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token,
+    Transport, Urgency, Verdict,
+};
+use ofi_engine::wire::frame::Header;
+use ofi_sync::account::Account;
+use slab::Slab;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Registered bytes of a connection, which a half-open one is charged for.
+const COST: usize = (RECEIVES as usize + SENDS as usize) * SLOT;
+/// Half-open connections at most.
+const MOST_HALF_OPEN: usize = 1024;
+/// How long a connection may be half-open before it gives way to others.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the peer of a refused connection may take to read the refusal.
+const REFUSED: Duration = Duration::from_secs(5);
+/// Batches of completions of a poll.
+const BATCHES: usize = 8;
+/// While links only carry frames, so many polls make one look for the connection manager's events.
+const LOOK_EVERY: u32 = 16;
+/// Bits of a key that are the slot of its link.
+const SLOT_BITS: u64 = (1 << 24) - 1;
+
+/// Settings of a transport.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long connecting may take.
+    pub connect_deadline: Duration,
+    /// Charged for half-open connections.
+    pub account: Arc<Account>,
+}
+
+/// Links over the connections of a device.
+#[derive(Debug)]
+pub struct VerbsTransport<D: Device> {
+    device: D,
+    links: Slab<Link<D::Pair>>,
+    /// What `submit` and `accept` cannot report themselves.
+    reports: Vec<(LinkId, Report)>,
+    /// Links on which sending has failed.
+    broken: Vec<usize>,
+    /// Connections whose end is reported once their completions are handled.
+    ends: Vec<(u64, Down)>,
+    deadlines: BTreeSet<(Instant, usize)>,
+    half_open: VecDeque<(u64, Instant)>,
+    settings: Settings,
+    pace: Pace,
+    scratch: Scratch<D>,
+}
+
+/// What the next polls have to look at.
+#[derive(Debug)]
+struct Pace {
+    polls: u32,
+    /// Links that are not open; with any, each poll looks for events.
+    unsettled: usize,
+    /// The next poll looks for events, because the descriptor may have reported one.
+    look: bool,
+    /// The last poll ended before the queues were empty.
+    more: bool,
+}
+
+/// Lists that keep their memory from poll to poll; empty in between.
+#[derive(Debug)]
+struct Scratch<D: Device> {
+    news: Vec<Event<D::Pair>>,
+    batch: Vec<D::Done>,
+}
+
+#[derive(Debug)]
+struct Link<P> {
+    conn: Conn<P>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Waits for the connection, and then sends the hello.
+    Connecting {
+        hello: Vec<u8>,
+        deadline: Instant,
+    },
+    /// Waits for the peer's answer.
+    Asking,
+    /// Half-open: waits for the peer's hello. The engine does not know the link.
+    Silent,
+    Open,
+    /// Refused: waits until the peer has the answer. The engine does not know the link.
+    Refused {
+        deadline: Instant,
+    },
+}
+
+/// A connect request that a listener has handed out.
+#[derive(Debug)]
+pub struct Pending<P>(Conn<P>);
+
+fn id(slot: usize) -> LinkId {
+    LinkId(u32::try_from(slot).unwrap_or(u32::MAX))
+}
+
+fn own_grant() -> Grant {
+    Grant { slots: RECEIVES, slot: SLOT }
+}
+
+impl<P> Link<P> {
+    const fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Connecting { deadline, .. } | State::Refused { deadline } => Some(deadline),
+            State::Asking | State::Silent | State::Open => None,
+        }
+    }
+
+    const fn is_known(&self) -> bool {
+        !matches!(self.state, State::Silent | State::Refused { .. })
+    }
+}
+
+impl<D: Device> VerbsTransport<D> {
+    /// A transport or a listener over a device.
+    pub fn new(device: D, settings: Settings) -> Self {
+        Self {
+            device,
+            links: Slab::new(),
+            reports: Vec::new(),
+            broken: Vec::new(),
+            ends: Vec::new(),
+            deadlines: BTreeSet::new(),
+            half_open: VecDeque::new(),
+            settings,
+            pace: Pace { polls: 0, unsettled: 0, look: true, more: false },
+            scratch: Scratch { news: Vec::new(), batch: Vec::new() },
+        }
+    }
+
+    fn slot_of(&self, key: u64) -> Option<usize> {
+        let slot = usize::try_from(key & SLOT_BITS).ok()?;
+        self.links.get(slot).filter(|link| link.conn.pair.key() == key).map(|_| slot)
+    }
+
+    fn next_slot(&self) -> u32 {
+        u32::try_from(self.links.vacant_key()).unwrap_or(u32::MAX)
+    }
+
+    fn insert(&mut self, link: Link<D::Pair>) -> usize {
+        let deadline = link.deadline();
+        self.pace.unsettled += usize::from(!matches!(link.state, State::Open));
+        let slot = self.links.insert(link);
+        self.deadlines.extend(deadline.map(|deadline| (deadline, slot)));
+        slot
+    }
+
+    fn set_state(&mut self, slot: usize, state: State) {
+        let Some(link) = self.links.get_mut(slot) else { return };
+        if let Some(deadline) = link.deadline() {
+            self.deadlines.remove(&(deadline, slot));
+        }
+        self.pace.unsettled -= usize::from(!matches!(link.state, State::Open));
+        self.pace.unsettled += usize::from(!matches!(state, State::Open));
+        link.state = state;
+        self.deadlines.extend(link.deadline().map(|deadline| (deadline, slot)));
+    }
+
+    /// Removes a link from the table.
+    fn remove(&mut self, slot: usize) -> Option<Link<D::Pair>> {
+        let link = self.links.try_remove(slot)?;
+        if let Some(deadline) = link.deadline() {
+            self.deadlines.remove(&(deadline, slot));
+        }
+        self.pace.unsettled -= usize::from(!matches!(link.state, State::Open));
+        if matches!(link.state, State::Silent) {
+            self.forget_half_open(link.conn.pair.key());
+        }
+        Some(link)
+    }
+
+    fn forget_half_open(&mut self, key: u64) {
+        if let Some(at) = self.half_open.iter().position(|(other, _)| *other == key) {
+            self.half_open.remove(at);
+            self.settings.account.release(COST);
+        }
+    }
+
+    /// Ends a link for a reason.
+    fn lose(&mut self, slot: usize, why: Down, events: &mut impl LinkEvents) {
+        self.deliver(events);
+        let Some(link) = self.remove(slot) else { return };
+        let known = link.is_known();
+        link.conn.end(id(slot), events);
+        if known {
+            events.handle_link_down(id(slot), why);
+        }
+    }
+
+    /// Sends what has room on a link.
+    fn push(&mut self, slot: usize) {
+        let Some(link) = self.links.get_mut(slot) else { return };
+        link.conn.push(|report| self.reports.push((id(slot), report)));
+        if link.conn.is_broken() {
+            self.broken.push(slot);
+        }
+    }
+
+    fn deliver(&mut self, events: &mut impl LinkEvents) {
+        for (link, report) in self.reports.drain(..) {
+            match report {
+                Report::Sent(token, buffer) => events.handle_send_done(link, token, buffer),
+                Report::Failed(token, buffer, why) => events.handle_send_failed(link, token, buffer, why),
+                Report::Room => events.handle_send_room(link),
+            }
+        }
+    }
+
+    /// Takes over a request of a peer, unless there is no room for it.
+    fn handle_requested(&mut self, mut pair: D::Pair, from: Addr, data: &[u8]) {
+        let Ok(grant) = Grant::parse(data) else { return pair.reject(&own_grant().encode()) };
+        let now = self.device.now();
+        let account = &self.settings.account;
+        if self.half_open.len() >= MOST_HALF_OPEN || account.used() > account.limit() {
+            let oldest = self.half_open.front().filter(|(_, since)| now.since(*since) >= PATIENCE);
+            match oldest.map(|(key, _)| *key) {
+                Some(key) => _ = self.slot_of(key).and_then(|slot| self.remove(slot)),
+                None if self.half_open.len() >= MOST_HALF_OPEN => return pair.reject(&own_grant().encode()),
+                None => {}
+            }
+        }
+        let slot = self.next_slot();
+        // Without memory the peer finds its connection ended: it may try again.
+        if self.device.accept(slot, &mut pair, &own_grant().encode()).is_err() {
+            return;
+        }
+        self.settings.account.charge(COST);
+        self.half_open.push_back((pair.key(), now));
+        let mut conn = Conn::new(pair, from);
+        conn.grant(grant);
+        self.insert(Link { conn, state: State::Silent });
+    }
+
+    /// Handles an event of the connection manager, except that ends wait.
+    fn handle_event(&mut self, event: Event<D::Pair>, events: &mut impl LinkEvents) {
+        match event {
+            Event::Requested { pair, from, data } => self.handle_requested(pair, from.into(), &data),
+            Event::Resolved(key) => {
+                let Some(slot) = self.slot_of(key) else { return };
+                if let Err(why) = self.device.advance(&mut self.links[slot].conn.pair) {
+                    self.lose(slot, why, events);
+                }
+            }
+            Event::Connected(key, data) => {
+                let Some(slot) = self.slot_of(key) else { return };
+                let link = &mut self.links[slot];
+                let State::Connecting { hello, .. } = &mut link.state else { return };
+                let hello = core::mem::take(hello);
+                match Grant::parse(&data) {
+                    Ok(grant) => {
+                        link.conn.grant(grant);
+                        link.conn.enqueue(Kind::Hello, None, hello);
+                        self.set_state(slot, State::Asking);
+                        self.push(slot);
+                    }
+                    Err(what) => self.lose(slot, Down::violation(what), events),
+                }
+            }
+            Event::Rejected(key, data) => {
+                let Some(slot) = self.slot_of(key) else { return };
+                let why = wire::version(&data).err().unwrap_or("the peer has no room for connections");
+                let text = format!("connect to {}: {why}", self.links[slot].conn.remote);
+                self.lose(slot, Down::new(Cause::Connect, Errno::ECONNREFUSED, text), events);
+            }
+            Event::Ended(key, why) => self.ends.push((key, why)),
+        }
+    }
+
+    /// Handles a completion. An error ends its link.
+    fn handle_work(
+        &mut self,
+        slot: usize,
+        work: Work,
+        events: &mut impl LinkEvents,
+        asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
+    ) -> core::result::Result<(), Down> {
+        let (at, len) = match work {
+            Work::Sent => return Ok(()),
+            // The connection manager will say why connecting fails.
+            Work::Failed(_) if matches!(self.links[slot].state, State::Connecting { .. }) => return Ok(()),
+            Work::Failed(why) => return Err(why),
+            Work::Received { slot, len } => (slot, len),
+        };
+        let Link { conn, state } = &mut self.links[slot];
+        let (link, remote) = (id(slot), conn.remote);
+        let (mut hello, mut is_open) = (None, false);
+        conn.receive(at, len, |arriving, segment| match (segment.kind, &*state) {
+            (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(()),
+            (Kind::Answer, State::Asking) => {
+                is_open = true;
+                events.handle_connected(link, segment.bytes)
+            }
+            (Kind::Hello, State::Silent) => {
+                hello = Some(segment.bytes.to_vec());
+                Ok(())
+            }
+            (Kind::Frame | Kind::More | Kind::Failed, State::Open) => {
+                Conn::<D::Pair>::handle_frame(arriving, link, segment, events)
+            }
+            (Kind::Bye, State::Open) => {
+                let text = format!("the peer at {remote} has ended the link");
+                Err(Down::new(Cause::Broken, Errno::ECONNRESET, text))
+            }
+            _ => Err(Down::violation("a segment out of turn")),
+        })?;
+        if is_open {
+            self.set_state(slot, State::Open);
+        }
+        let Some(hello) = hello else { return Ok(()) };
+        self.forget_half_open(self.links[slot].conn.pair.key());
+        if let Some(asked) = asked {
+            let Some(mut link) = self.remove(slot) else { return Ok(()) };
+            self.device.release(&mut link.conn.pair);
+            let to = Addr::from(self.device.local_addr());
+            asked.push(ConnectRequest { request: Pending(link.conn), hello, from: remote, to });
+            return Ok(());
+        }
+        match events.handle_connect_request(link, &hello, &remote, |name| vouches(&remote, name)) {
+            Verdict::Accept(answer) => {
+                self.set_state(slot, State::Open);
+                self.links[slot].conn.enqueue(Kind::Answer, None, answer);
+            }
+            Verdict::Refuse(answer) => self.refuse_link(slot, answer),
+        }
+        Ok(())
+    }
+
+    fn refuse_link(&mut self, slot: usize, answer: Vec<u8>) {
+        let deadline = self.device.now() + REFUSED;
+        self.set_state(slot, State::Refused { deadline });
+        let conn = &mut self.links[slot].conn;
+        conn.enqueue(Kind::Answer, None, answer);
+        conn.enqueue(Kind::Bye, None, Vec::new());
+    }
+
+    /// Handles the completions of all links. True if there were any.
+    fn handle_completions(
+        &mut self,
+        events: &mut impl LinkEvents,
+        mut asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
+    ) -> bool {
+        let mut any = false;
+        self.pace.more = false;
+        let mut batch = core::mem::take(&mut self.scratch.batch);
+        for round in 0..BATCHES {
+            self.device.poll_completions(&mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            (any, self.pace.more) = (true, round == BATCHES - 1);
+            let mut last = None;
+            for done in batch.drain(..) {
+                let Some(slot) = self.slot_of(D::key_of(&done)) else { continue };
+                let Some(work) = self.links[slot].conn.pair.claim(done) else { continue };
+                if let Err(why) = self.handle_work(slot, work, events, asked.as_deref_mut()) {
+                    self.lose(slot, why, events);
+                }
+                // Once for all completions of a link that follow each other.
+                if let Some(before) = last.replace(slot).filter(|before| *before != slot) {
+                    self.push(before);
+                }
+            }
+            if let Some(slot) = last {
+                self.push(slot);
+            }
+        }
+        self.scratch.batch = batch;
+        any
+    }
+
+    /// Ends links on which sending has failed, which have ended, or whose time is over.
+    fn end_links(&mut self, events: &mut impl LinkEvents) -> bool {
+        let mut any = false;
+        while let Some(slot) = self.broken.pop() {
+            if let Some(why) = self.links.get_mut(slot).and_then(|link| link.conn.take_broken()) {
+                self.lose(slot, why, events);
+                any = true;
+            }
+        }
+        if !self.pace.more {
+            for (key, why) in core::mem::take(&mut self.ends) {
+                if let Some(slot) = self.slot_of(key) {
+                    self.lose(slot, why, events);
+                    any = true;
+                }
+            }
+        }
+        if self.pace.unsettled > 0 {
+            any |= self.end_refused(events);
+        }
+        any
+    }
+
+    fn end_refused(&mut self, events: &mut impl LinkEvents) -> bool {
+        let is_over = |link: &Link<D::Pair>| matches!(link.state, State::Refused { .. }) && link.conn.is_sent();
+        let over: Vec<usize> = self.links.iter().filter(|(_, link)| is_over(link)).map(|(slot, _)| slot).collect();
+        for slot in &over {
+            self.remove(*slot);
+        }
+        let mut any = !over.is_empty();
+        let now = self.device.now();
+        while let Some((deadline, slot)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
+            self.deadlines.remove(&(deadline, slot));
+            let Some(link) = self.links.get(slot) else { continue };
+            let text = format!("connect to {}: no answer in time", link.conn.remote);
+            self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), events);
+            any = true;
+        }
+        any
+    }
+
+    fn progress(
+        &mut self,
+        events: &mut impl LinkEvents,
+        asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
+    ) -> bool {
+        self.pace.polls = self.pace.polls.wrapping_add(1);
+        let mut any = !self.reports.is_empty();
+        if self.pace.look || self.pace.unsettled > 0 || self.pace.polls.is_multiple_of(LOOK_EVERY) {
+            self.pace.look = false;
+            let mut news = core::mem::take(&mut self.scratch.news);
+            self.device.poll_events(&mut news);
+            any |= !news.is_empty();
+            for event in news.drain(..) {
+                self.handle_event(event, events);
+            }
+            self.scratch.news = news;
+        }
+        any |= self.handle_completions(events, asked);
+        any |= self.end_links(events);
+        self.deliver(events);
+        any
+    }
+
+    /// Waits until an event, a completion or the timeout.
+    fn sleep(&mut self, timeout: Duration) {
+        self.pace.look = true;
+        if !self.pace.more && !self.device.arm() {
+            self.device.wait(timeout);
+        }
+    }
+}
+
+/// Whether a connection from `from` proves that its peer has the name: it comes from its host.
+fn vouches(from: &Addr, name: &Addr) -> bool {
+    name.format() != AddrFormat::ADDR_STR && from.canonical().socket().ip() == name.canonical().socket().ip()
+}
+
+impl<D: Device> Transport for VerbsTransport<D> {
+    type Request = Pending<D::Pair>;
+    const POLLED: bool = true;
+
+    fn local_addr(&self) -> Addr {
+        self.device.local_addr().into()
+    }
+
+    fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
+        let slot = self.next_slot();
+        let pair = self.device.connect(slot, to.socket(), &own_grant().encode());
+        let pair = pair.map_err(|error| Error::os(error, format!("connect to {to}")))?;
+        let deadline = self.device.now() + self.settings.connect_deadline;
+        let state = State::Connecting { hello: hello.to_vec(), deadline };
+        Ok(id(self.insert(Link { conn: Conn::new(pair, *to), state })))
+    }
+
+    fn accept(&mut self, request: Pending<D::Pair>, hello: &[u8]) -> Result<LinkId> {
+        let Pending(mut conn) = request;
+        let slot = self.next_slot();
+        self.device.attach(slot, &mut conn.pair).map_err(|error| Error::os(error, "accept a connection"))?;
+        conn.enqueue(Kind::Answer, None, hello.to_vec());
+        let slot = self.insert(Link { conn, state: State::Open });
+        self.pace.look = true;
+        self.push(slot);
+        Ok(id(slot))
+    }
+
+    fn next_link(&self) -> LinkId {
+        id(self.links.vacant_key())
+    }
+
+    fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
+        let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
+        let submitted = conn.submit(header, payload);
+        if conn.is_broken() {
+            self.broken.push(link.index());
+        }
+        submitted
+    }
+
+    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
+        let payload = Payload { buffer: &mut None, from: 0, len: 0, token: Token(u32::MAX), inject: true };
+        self.submit(link, header, payload, urgency).into()
+    }
+
+    fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
+        self.progress(events, None)
+    }
+
+    fn flush(&mut self, _: Flush, events: &mut impl LinkEvents) {
+        self.deliver(events);
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.sleep(timeout);
+    }
+
+    fn shutdown(&mut self, link: LinkId, last: Option<&Header>) -> ShutdownState {
+        let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return ShutdownState::Done };
+        if let Some(last) = last {
+            conn.enqueue(Kind::Frame, Some(*last), Vec::new());
+            conn.enqueue(Kind::Bye, None, Vec::new());
+            self.push(link.index());
+        }
+        let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return ShutdownState::Done };
+        if conn.is_sent() || conn.is_broken() { ShutdownState::Done } else { ShutdownState::Pending }
+    }
+
+    fn abort(&mut self, link: LinkId, events: &mut impl LinkEvents) {
+        self.deliver(events);
+        if let Some(removed) = self.remove(link.index()) {
+            removed.conn.end(link, events);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(self.device.descriptor())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.pace.more || !self.reports.is_empty() || !self.broken.is_empty()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.pace.look = true;
+        self.device.arm() || self.pace.more || !self.reports.is_empty() || !self.broken.is_empty()
+    }
+
+    fn now(&self) -> Instant {
+        self.device.now()
+    }
+
+    fn random(&mut self) -> [u8; 16] {
+        self.device.random()
+    }
+}
+
+impl<D: Device> Drop for VerbsTransport<D> {
+    fn drop(&mut self) {
+        self.settings.account.release(COST * self.half_open.len());
+    }
+}

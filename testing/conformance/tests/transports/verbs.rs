@@ -1,0 +1,438 @@
+//! The verbs transport over simulated devices of this process: no machine needs an RDMA device. A
+//! segment for which the peer has no slot ends the test, because credits must prevent that.
+
+use crate::tcp::readable;
+use fastrand::Rng;
+use ofi_conformance::{Medium, Need, Nowhere};
+use ofi_core::wait::{Descriptor, WaitObject};
+use ofi_core::{Addr, Cause, Errno, Instant};
+use ofi_engine::transport::Down;
+use ofi_os::wait_fd::FdWaitObject;
+use ofi_sync::account::Account;
+use ofi_verbs::device::{Device, Event, Pair, RECEIVES, Ring, SENDS, SLOT, Work};
+use ofi_verbs::ffi::{Role, System};
+use ofi_verbs::transport::{Settings, VerbsTransport};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a device object has to report.
+#[derive(Debug)]
+struct Reports {
+    state: Mutex<ReportsState>,
+    bell: FdWaitObject,
+}
+
+#[derive(Debug, Default)]
+struct ReportsState {
+    events: VecDeque<Event<FakePair>>,
+    done: VecDeque<FakeDone>,
+    armed: bool,
+}
+
+impl Reports {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), bell: FdWaitObject::new(true).expect("descriptors are free") })
+    }
+
+    fn push_event(&self, event: Event<FakePair>) {
+        lock(&self.state).events.push_back(event);
+        self.bell.signal();
+    }
+
+    fn push_done(&self, done: FakeDone) {
+        let mut state = lock(&self.state);
+        state.done.push_back(done);
+        if core::mem::take(&mut state.armed) {
+            self.bell.signal();
+        }
+    }
+}
+
+/// A completion.
+#[derive(Debug)]
+pub(crate) struct FakeDone {
+    key: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Sent(u16),
+    Received(u16, Vec<u8>),
+}
+
+/// One side of a connection, as the other one sees it.
+#[derive(Debug, Default)]
+struct Side {
+    key: u64,
+    reports: Option<Arc<Reports>>,
+    receives: VecDeque<u16>,
+    /// Completions of a connection that no device object polls now.
+    pending: Vec<FakeDone>,
+    has_ended: bool,
+}
+
+impl Side {
+    fn complete(&mut self, what: What) {
+        let done = FakeDone { key: self.key, what };
+        match &self.reports {
+            Some(reports) => reports.push_done(done),
+            None => self.pending.push(done),
+        }
+    }
+
+    fn end(&mut self, text: &str) {
+        if let Some(reports) = self.reports.as_ref().filter(|_| !self.has_ended) {
+            reports.push_event(Event::Ended(self.key, Down::new(Cause::Broken, Errno::ECONNRESET, text)));
+        }
+    }
+}
+
+/// The initiator's side, then the acceptor's.
+type Wire = Arc<Mutex<[Side; 2]>>;
+
+/// All listening devices and all connections.
+#[derive(Debug, Default)]
+pub(crate) struct Net {
+    listeners: BTreeMap<SocketAddr, Arc<Reports>>,
+    wires: Vec<Wire>,
+    ports: u16,
+}
+
+/// One side of a connection.
+#[derive(Debug)]
+pub(crate) struct FakePair {
+    key: u64,
+    wire: Wire,
+    side: usize,
+    from: SocketAddr,
+    /// The destination and the private data, until the request is sent.
+    request: Option<(SocketAddr, Vec<u8>)>,
+    slots: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+    ring: Ring,
+    was_refused: bool,
+}
+
+impl FakePair {
+    fn new(wire: Wire, side: usize, from: SocketAddr) -> Self {
+        let slots = vec![Vec::new(); usize::from(RECEIVES)];
+        let buffer = vec![0; SLOT];
+        Self { key: 0, wire, side, from, request: None, slots, buffer, ring: Ring::default(), was_refused: false }
+    }
+
+    fn belong(&mut self, key: u64, reports: &Arc<Reports>) {
+        self.key = key;
+        let side = &mut lock(&self.wire)[self.side];
+        (side.key, side.reports) = (key, Some(reports.clone()));
+        for done in side.pending.drain(..) {
+            reports.push_done(FakeDone { key, ..done });
+        }
+    }
+
+    fn post(&mut self, len: usize, last: bool) {
+        assert!(self.ring.slot().is_some(), "a segment without a slot to send from");
+        let (number, is_reported) = self.ring.take(last);
+        let mut sides = lock(&self.wire);
+        let peer = &mut sides[1 - self.side];
+        if !peer.has_ended {
+            let slot = peer.receives.pop_front().expect("the peer has posted a slot for each credit");
+            peer.complete(What::Received(slot, self.buffer[..len].to_vec()));
+        }
+        if is_reported {
+            sides[self.side].complete(What::Sent(number));
+        }
+    }
+}
+
+impl Pair for FakePair {
+    type Done = FakeDone;
+
+    fn key(&self) -> u64 {
+        self.key
+    }
+    fn claim(&mut self, done: FakeDone) -> Option<Work> {
+        if done.key != self.key {
+            return None;
+        }
+        Some(match done.what {
+            What::Sent(number) => {
+                self.ring.complete(number);
+                Work::Sent
+            }
+            What::Received(slot, bytes) => {
+                let len = bytes.len();
+                self.slots[usize::from(slot)] = bytes;
+                Work::Received { slot, len }
+            }
+        })
+    }
+    fn received(&self, slot: u16) -> &[u8] {
+        &self.slots[usize::from(slot)]
+    }
+    fn post_receive(&mut self, slot: u16) -> io::Result<()> {
+        lock(&self.wire)[self.side].receives.push_back(slot);
+        Ok(())
+    }
+    fn send_slot(&mut self) -> Option<&mut [u8]> {
+        self.ring.slot().map(|slot| {
+            assert!(slot < SENDS);
+            &mut self.buffer[..]
+        })
+    }
+    fn send(&mut self, len: usize) -> io::Result<()> {
+        self.post(len, false);
+        Ok(())
+    }
+    fn send_last(&mut self, len: usize) -> io::Result<()> {
+        self.post(len, true);
+        Ok(())
+    }
+    fn is_sent(&self) -> bool {
+        self.ring.is_done()
+    }
+    fn reject(mut self, data: &[u8]) {
+        self.was_refused = true;
+        let side = &lock(&self.wire)[1 - self.side];
+        if let Some(reports) = &side.reports {
+            reports.push_event(Event::Rejected(side.key, data.to_vec()));
+        }
+    }
+}
+
+impl Drop for FakePair {
+    fn drop(&mut self) {
+        let mut sides = lock(&self.wire);
+        if !self.was_refused {
+            sides[1 - self.side].end("the peer has ended the connection");
+        }
+        sides[self.side].has_ended = true;
+        // Releases its reports.
+        sides[self.side].reports = None;
+    }
+}
+
+/// A simulated device at one address.
+#[derive(Debug)]
+pub(crate) struct FakeDevice {
+    addr: SocketAddr,
+    net: Arc<Mutex<Net>>,
+    reports: Arc<Reports>,
+    generation: u64,
+}
+
+impl FakeDevice {
+    fn next_key(&mut self, slot: u32) -> u64 {
+        self.generation += 1;
+        self.generation << 24 | u64::from(slot)
+    }
+}
+
+impl Drop for FakeDevice {
+    fn drop(&mut self) {
+        lock(&self.net).listeners.remove(&self.addr);
+        let requests = core::mem::take(&mut lock(&self.reports.state).events);
+        drop(requests);
+    }
+}
+
+impl Device for FakeDevice {
+    type Pair = FakePair;
+    type Done = FakeDone;
+
+    fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+    fn connect(&mut self, slot: u32, to: SocketAddr, data: &[u8]) -> io::Result<FakePair> {
+        let wire = Wire::default();
+        lock(&self.net).wires.push(wire.clone());
+        let mut pair = FakePair::new(wire, 0, self.addr);
+        pair.request = Some((to, data.to_vec()));
+        let key = self.next_key(slot);
+        pair.belong(key, &self.reports);
+        self.reports.push_event(Event::Resolved(key));
+        Ok(pair)
+    }
+    fn advance(&mut self, pair: &mut FakePair) -> Result<(), Down> {
+        let Some((to, data)) = pair.request.take() else { return Ok(()) };
+        (0..RECEIVES).for_each(|slot| pair.post_receive(slot).expect("it is new"));
+        let listener = lock(&self.net).listeners.get(&to).cloned();
+        let refused = || Down::new(Cause::Connect, Errno::ECONNREFUSED, "no endpoint accepts there");
+        let far = FakePair::new(pair.wire.clone(), 1, to);
+        listener.ok_or_else(refused)?.push_event(Event::Requested { pair: far, from: pair.from, data });
+        Ok(())
+    }
+    fn accept(&mut self, slot: u32, pair: &mut FakePair, data: &[u8]) -> io::Result<()> {
+        let key = self.next_key(slot);
+        pair.belong(key, &self.reports);
+        (0..RECEIVES).for_each(|slot| pair.post_receive(slot).expect("it is new"));
+        let sides = lock(&pair.wire);
+        let Some(reports) = &sides[0].reports else { return Err(io::ErrorKind::NotConnected.into()) };
+        reports.push_event(Event::Connected(sides[0].key, data.to_vec()));
+        Ok(())
+    }
+    fn attach(&mut self, slot: u32, pair: &mut FakePair) -> io::Result<()> {
+        let key = self.next_key(slot);
+        pair.belong(key, &self.reports);
+        let mut sides = lock(&pair.wire);
+        if sides[0].has_ended {
+            sides[1].end("the peer has ended the connection");
+        }
+        Ok(())
+    }
+    fn release(&mut self, pair: &mut FakePair) {
+        lock(&pair.wire)[pair.side].reports = None;
+    }
+    fn poll_events(&mut self, out: &mut Vec<Event<FakePair>>) {
+        self.reports.bell.drain();
+        out.extend(lock(&self.reports.state).events.drain(..));
+    }
+    fn poll_completions(&mut self, out: &mut Vec<FakeDone>) {
+        let mut state = lock(&self.reports.state);
+        let count = state.done.len().min(8);
+        out.extend(state.done.drain(..count));
+    }
+    fn key_of(done: &FakeDone) -> u64 {
+        done.key
+    }
+    fn wait(&mut self, timeout: Duration) {
+        self.reports.bell.ready(Some(timeout), &mut Vec::new());
+    }
+    fn arm(&mut self) -> bool {
+        let mut state = lock(&self.reports.state);
+        state.armed = true;
+        !state.done.is_empty() || !state.events.is_empty()
+    }
+    fn wake(&mut self) {
+        self.reports.bell.signal();
+    }
+    fn descriptor(&self) -> Descriptor {
+        self.reports.bell.descriptor()
+    }
+    fn now(&self) -> Instant {
+        self.reports.bell.now()
+    }
+    fn random(&mut self) -> [u8; 16] {
+        ofi_os::random()
+    }
+}
+
+/// The device of this machine at the address that `OFI_VERBS_ADDR` names.
+#[derive(Debug)]
+pub(crate) struct Hardware(SocketAddr);
+
+impl Hardware {
+    /// Whether the variable names an address.
+    pub(crate) fn is_named() -> bool {
+        std::env::var_os("OFI_VERBS_ADDR").is_some()
+    }
+
+    fn system(&self, role: Role) -> VerbsTransport<System> {
+        let addr = (role != Role::Initiator).then_some(self.0);
+        let device = System::open(addr, role).expect("OFI_VERBS_ADDR names the address of an RDMA device");
+        let account = Arc::new(Account::new(usize::MAX));
+        VerbsTransport::new(device, Settings { connect_deadline: Duration::from_secs(10), account })
+    }
+}
+
+impl Medium for Hardware {
+    type Carrier = VerbsTransport<System>;
+    type Listener = VerbsTransport<System>;
+
+    const NAME: &'static str = "verbs";
+    const SCRIPTS: u64 = 50;
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Breaks, "the test cannot break the device")];
+    const SYNCHRONOUS: bool = false;
+    // An emulated processor is slow, and other work may slow it down.
+    const WATCHDOG: Duration = Duration::from_secs(60);
+
+    fn new(_: &mut Rng) -> Self {
+        let text = std::env::var("OFI_VERBS_ADDR").expect("the rows exist only with the variable");
+        Self(format!("{text}:0").parse().expect("OFI_VERBS_ADDR is an IPv4 address"))
+    }
+
+    fn open(&mut self, _: &mut Rng) -> Self::Carrier {
+        self.system(Role::Peer)
+    }
+
+    fn listen(&mut self) -> Option<Self::Listener> {
+        Some(self.system(Role::Listener))
+    }
+
+    fn open_connected(&mut self) -> Self::Carrier {
+        self.system(Role::Initiator)
+    }
+
+    fn is_readable(&self, transport: &Self::Carrier) -> bool {
+        readable(transport)
+    }
+
+    fn nowhere(&mut self) -> Option<Nowhere> {
+        let addr = Addr::from(SocketAddr::new(self.0.ip(), 1));
+        Some(Nowhere { addr, cause: Cause::Connect, by_deadline: false })
+    }
+}
+
+/// Devices of this process.
+#[derive(Debug)]
+pub(crate) struct Simulated(Arc<Mutex<Net>>);
+
+impl Simulated {
+    fn device(&self, listens: bool) -> VerbsTransport<FakeDevice> {
+        let mut net = lock(&self.0);
+        net.ports += 1;
+        let addr = SocketAddr::from(([10, 0, 0, 1], net.ports));
+        let reports = Reports::new();
+        if listens {
+            net.listeners.insert(addr, reports.clone());
+        }
+        let device = FakeDevice { addr, net: self.0.clone(), reports, generation: 0 };
+        let account = Arc::new(Account::new(usize::MAX));
+        VerbsTransport::new(device, Settings { connect_deadline: Duration::from_secs(10), account })
+    }
+}
+
+impl Medium for Simulated {
+    type Carrier = VerbsTransport<FakeDevice>;
+    type Listener = VerbsTransport<FakeDevice>;
+
+    const NAME: &'static str = "verbs_sim";
+
+    fn new(_: &mut Rng) -> Self {
+        Self(Arc::default())
+    }
+
+    fn open(&mut self, _: &mut Rng) -> Self::Carrier {
+        self.device(true)
+    }
+
+    fn listen(&mut self) -> Option<Self::Listener> {
+        Some(self.device(true))
+    }
+
+    fn open_connected(&mut self) -> Self::Carrier {
+        self.device(false)
+    }
+
+    fn is_readable(&self, transport: &Self::Carrier) -> bool {
+        readable(transport)
+    }
+
+    fn nowhere(&mut self) -> Option<Nowhere> {
+        let addr = Addr::from(SocketAddr::from(([10, 0, 0, 2], 1)));
+        Some(Nowhere { addr, cause: Cause::Connect, by_deadline: false })
+    }
+
+    fn break_links(&self) {
+        for wire in &lock(&self.0).wires {
+            lock(wire).iter_mut().for_each(|side| side.end("the device is removed"));
+        }
+    }
+}
