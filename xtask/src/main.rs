@@ -13,6 +13,7 @@ mod rdma_vm;
 mod run;
 mod statements;
 mod structure;
+mod verbs;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ enum Command {
     Providers,
     /// Tests rdma_getaddrinfo and persistent memory in a virtual machine
     RdmaVm(rdma_vm::Options),
+    /// Tests the verbs provider on a software RDMA device in a virtual machine
+    Verbs(verbs::Options),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Clients(options) => clients::clients(&options),
         Command::Providers => providers::fetch(),
         Command::RdmaVm(options) => rdma_vm::rdma_vm(&options),
+        Command::Verbs(options) => verbs::verbs(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -87,10 +87,10 @@ fn cc(program: &Path) -> Command {
     cc
 }
 
-fn boot(folder: &Path, arguments: &[&str]) -> Outcome {
+pub(crate) fn boot(folder: &Path, arguments: &[&str]) -> Outcome {
     needs(run(Command::new("testing/rdma-vm/boot.sh").arg(folder).args(arguments)))
 }
 
-fn needs(outcome: Outcome) -> Outcome {
+pub(crate) fn needs(outcome: Outcome) -> Outcome {
     outcome.map_err(|error| format!("{error} (if a program or a header is missing: Debian has them in {PACKAGES})"))
 }
