@@ -82,26 +82,35 @@ impl Package {
         (text(&list.stdout).replace(":\n    version:", ""), text(&list.stderr))
     }
 
-    /// Runs the cases of a file, except some, which another library's provider does not pass.
-    fn cases(&self, provider: &str, file: &str, except: &[&str]) {
+    /// Runs the cases of a file, except some, which another library's provider does not pass. A case
+    /// that does not run because the provider lacks what it needs must be among `not_offered`.
+    fn cases(&self, provider: &str, file: &str, except: &[&str], not_offered: &[&str]) {
         let source = Path::new(HERE).join(format!("tests/c/cases/{file}.c"));
         let program = Program::new(source).link(fabric()).include(Path::new(HERE).join("include")).compile().unwrap();
         let list = Command::new(&program).arg("--list").env("LD_LIBRARY_PATH", fabric().folder()).output().unwrap();
         let list = good(&list);
         let general =
             list.lines().filter_map(|line| line.split_once(' ')).filter(|(_, kind)| !["ours", "helper"].contains(kind));
-        let (mut ran, mut failed) = (0, Vec::new());
+        let (mut ran, mut skipped, mut failed) = (0, Vec::new(), Vec::new());
         for (case, _) in general.filter(|(case, _)| !except.contains(case)) {
             let mut run = self.run(&program, 60).argument(case).variable("OFI_TEST_PROVIDER", provider);
             if provider == "shm" {
                 run = run.inside(PRIVATE_SHM);
             }
-            ran += 1;
-            if let Err(why) = run.variable("FI_OFI_PREFER_LOADED", "all").may_find_nothing().output() {
-                failed.push(why);
+            match run.variable("FI_OFI_PREFER_LOADED", "all").may_find_nothing().output() {
+                Ok(Some(_)) => ran += 1,
+                Ok(None) => skipped.push(case),
+                Err(why) => failed.push(why),
             }
         }
-        assert!(failed.is_empty() && ran > 3, "{} of {ran} cases over {provider}: {failed:#?}", failed.len());
+        let all = format!("{ran} cases of {file} over {provider} of {} passed", self.folder);
+        assert!(failed.is_empty() && ran > 3, "{all}, {} failed: {failed:#?}", failed.len());
+        skipped.retain(|case| !not_offered.contains(case));
+        assert!(
+            skipped.is_empty(),
+            "{all}; these did not run, although the table in this file does not name them: {skipped:?}"
+        );
+        println!("{all}");
     }
 }
 
@@ -175,26 +184,32 @@ const NOT_OVER_SHM: &[&str] = &[
     "rdm_unreachable_send_error",
 ];
 
+/// Cases that do not run over sockets of 2021.4.0, which lacks what they need.
+const NOT_OFFERED_BY_SOCKETS: &[&str] = &["rma_length_is_limited"];
+
+/// The same of shm of the newer packages.
+const NOT_OFFERED_BY_SHM: &[&str] = &[];
+
 macro_rules! cases {
-    ($($name:ident: $package:ident $provider:literal $file:literal $except:ident;)*) => {$(
+    ($($name:ident: $package:ident $provider:literal $file:literal $except:ident $not_offered:ident;)*) => {$(
         #[test]
         fn $name() {
             if $package.is_there() {
-                $package.cases($provider, $file, $except);
+                $package.cases($provider, $file, $except, $not_offered);
             }
         }
     )*};
 }
 
 cases! {
-    messages_over_sockets: INTEL_4 "sockets" "messages" NOT_OVER_SOCKETS;
-    tagged_messages_over_sockets: INTEL_4 "sockets" "tagged" NOT_OVER_SOCKETS;
-    rma_over_sockets: INTEL_4 "sockets" "rma" NOT_OVER_SOCKETS;
-    atomics_over_sockets: INTEL_4 "sockets" "atomics" NOT_OVER_SOCKETS;
-    counters_over_sockets: INTEL_4 "sockets" "counters" NOT_OVER_SOCKETS;
-    tagged_messages_over_shm_of_2021_13: INTEL_13 "shm" "tagged" NOT_OVER_SHM;
-    messages_over_shm_of_2021_17: INTEL_17 "shm" "messages" NOT_OVER_SHM;
-    tagged_messages_over_shm_of_2021_17: INTEL_17 "shm" "tagged" NOT_OVER_SHM;
+    messages_over_sockets: INTEL_4 "sockets" "messages" NOT_OVER_SOCKETS NOT_OFFERED_BY_SOCKETS;
+    tagged_messages_over_sockets: INTEL_4 "sockets" "tagged" NOT_OVER_SOCKETS NOT_OFFERED_BY_SOCKETS;
+    rma_over_sockets: INTEL_4 "sockets" "rma" NOT_OVER_SOCKETS NOT_OFFERED_BY_SOCKETS;
+    atomics_over_sockets: INTEL_4 "sockets" "atomics" NOT_OVER_SOCKETS NOT_OFFERED_BY_SOCKETS;
+    counters_over_sockets: INTEL_4 "sockets" "counters" NOT_OVER_SOCKETS NOT_OFFERED_BY_SOCKETS;
+    tagged_messages_over_shm_of_2021_13: INTEL_13 "shm" "tagged" NOT_OVER_SHM NOT_OFFERED_BY_SHM;
+    messages_over_shm_of_2021_17: INTEL_17 "shm" "messages" NOT_OVER_SHM NOT_OFFERED_BY_SHM;
+    tagged_messages_over_shm_of_2021_17: INTEL_17 "shm" "tagged" NOT_OVER_SHM NOT_OFFERED_BY_SHM;
 }
 
 /// Providers of hardware load if their libraries are installed, and say why they offer nothing.

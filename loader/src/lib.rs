@@ -14,7 +14,7 @@ mod trial;
 mod verdicts;
 
 pub use choose::{Layers, core_only, is_layer, is_offload, rank};
-pub use places::{Candidate, Settings, candidates};
+pub use places::{Candidate, Found, Settings, candidates};
 pub use state::{Held, Loaded, Refused, State, clean_up, hold, loaded, serve};
 pub use table::{Infos, Provider};
 pub use trial::LIMIT;

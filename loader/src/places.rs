@@ -33,27 +33,37 @@ const NAMES: &[&str] = &[
     "efa", "psm2", "opx", "usnic", "verbs", "cxi", "psm3", "ucx", "rxm", "rxd", "shm", "udp", "tcp", "sockets", "net",
 ];
 
-/// The files in the order in which they are loaded, and whether the first of a name wins (`@`)
-/// instead of the newest.
-pub fn candidates(settings: &Settings) -> (Vec<Candidate>, bool) {
+/// What the places have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The files in the order in which they are loaded.
+    pub files: Vec<Candidate>,
+    /// Whether the first file of a name wins (`@`) instead of the newest.
+    pub first_wins: bool,
+    /// Entries of FI_PROVIDER_PATH that cannot be used, and why.
+    pub refused: Vec<(PathBuf, &'static str)>,
+}
+
+/// Looks for files. A relative folder begins at the working directory of this call, whatever it is
+/// when a file of it is loaded.
+pub fn candidates(settings: &Settings) -> Found {
     let text = settings.path.as_deref().unwrap_or_default();
     let (first_wins, text) = match text.strip_prefix('@') {
         Some(rest) => (true, rest),
         None => (false, text),
     };
     let mut found: Vec<Candidate> = Vec::new();
+    let mut refused = Vec::new();
     let mut folders = false;
     for item in text.split(':').filter(|item| !item.is_empty()) {
         match item.strip_prefix('+') {
-            Some(file) => {
-                // A relative path would depend on the working directory.
-                if Path::new(file).is_absolute() && Path::new(file).is_file() {
-                    add(&mut found, vec![file.into()], true);
-                }
-            }
+            Some(file) => match unusable(Path::new(file)) {
+                None => add(&mut found, vec![file.into()], true),
+                Some(why) => refused.push((file.into(), why)),
+            },
             None => {
                 folders = true;
-                add(&mut found, in_folder(Path::new(item)), false);
+                add(&mut found, in_folder(&from_here(Path::new(item))), false);
             }
         }
     }
@@ -63,7 +73,24 @@ pub fn candidates(settings: &Settings) -> (Vec<Candidate>, bool) {
             add(&mut found, in_folder(&own.join("libfabric")), false);
         }
     }
-    (found, first_wins)
+    Found { files: found, first_wins, refused }
+}
+
+/// Why a file that FI_PROVIDER_PATH prefers cannot be used.
+fn unusable(file: &Path) -> Option<&'static str> {
+    if !file.is_absolute() {
+        // fi_provider(7) wants the full path of a preferred file.
+        Some("its path in FI_PROVIDER_PATH is relative, and after + it must begin with /")
+    } else if !file.is_file() {
+        Some("FI_PROVIDER_PATH names it, and there is no such file")
+    } else {
+        None
+    }
+}
+
+/// The path as it is from the working directory.
+fn from_here(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
 /// Adds files that are not in the list. The dynamic loader loads a file once, whatever its paths
@@ -85,7 +112,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// The files `lib<name>-fi.so` of known names: for each, the first that the folders have.
 fn by_name(settings: &Settings) -> Vec<PathBuf> {
-    let folders = || settings.search.iter().chain(&settings.own_folder);
+    let folders = || settings.search.iter().chain(&settings.own_folder).map(|folder| from_here(folder));
     NAMES
         .iter()
         .filter_map(|name| folders().map(|folder| folder.join(format!("lib{name}-fi.so"))).find(|file| file.is_file()))
@@ -128,12 +155,24 @@ mod tests {
     fn a_path_lists_folders_whose_files_come_last_name_first() {
         let (one, two) = (folder(&["liba-fi.so", "libb-fi.so", "fi.so.1", "c.so"]), folder(&["xfi.so"]));
         let path = format!("{}:/no/such/folder::{}", one.path().display(), two.path().display());
-        let (found, first_wins) = candidates(&Settings { path: Some(path.clone()), ..Settings::default() });
-        assert_eq!(names(&found), ["libb-fi.so", "liba-fi.so", "xfi.so"]);
-        assert!(!first_wins && found.iter().all(|known| !known.preferred));
-        let (same, first_wins) = candidates(&Settings { path: Some(format!("@{path}")), ..Settings::default() });
-        assert!(first_wins);
-        assert_eq!(same, found);
+        let found = candidates(&Settings { path: Some(path.clone()), ..Settings::default() });
+        assert_eq!(names(&found.files), ["libb-fi.so", "liba-fi.so", "xfi.so"]);
+        assert!(!found.first_wins && found.files.iter().all(|known| !known.preferred));
+        let same = candidates(&Settings { path: Some(format!("@{path}")), ..Settings::default() });
+        assert!(same.first_wins);
+        assert_eq!(same.files, found.files);
+    }
+
+    #[test]
+    fn a_relative_folder_is_that_of_the_working_directory() {
+        // Tests run in the folder of their crate.
+        let found = candidates(&Settings { path: Some("src/no-fi.so:src".into()), ..Settings::default() });
+        assert_eq!((found.files, found.refused), (vec![], vec![]));
+        let place = tempfile::tempdir_in(".").unwrap();
+        write(place.path().join("a-fi.so"), "").unwrap();
+        let name = place.path().file_name().unwrap().to_string_lossy().into_owned();
+        let found = candidates(&Settings { path: Some(name.clone()), ..Settings::default() });
+        assert_eq!(found.files[0].file, std::env::current_dir().unwrap().join(name).join("a-fi.so"));
     }
 
     #[test]
@@ -142,7 +181,7 @@ mod tests {
         std::os::unix::fs::symlink(one.path().join("a-fi.so"), two.path().join("soft-fi.so")).unwrap();
         std::fs::hard_link(one.path().join("b-fi.so"), two.path().join("hard-fi.so")).unwrap();
         let (first, second) = (one.path().display(), two.path().display());
-        let found = |path: String| candidates(&Settings { path: Some(path), ..Settings::default() }).0;
+        let found = |path: String| candidates(&Settings { path: Some(path), ..Settings::default() }).files;
         let all = found(format!("{first}:{second}"));
         assert_eq!(names(&all), ["b-fi.so", "a-fi.so", "c-fi.so"]);
         // In either order, `+` prefers the one entry.
@@ -167,20 +206,24 @@ mod tests {
             ..Settings::default()
         };
         let default = ["libefa-fi.so", "libverbs-fi.so", "libz-fi.so", "libx-fi.so"];
-        let (found, _) = candidates(&settings);
+        let found = candidates(&settings).files;
         assert_eq!(names(&found), default);
         assert!(found[0].file.starts_with(search.path()));
         // Empty counts as unset.
         settings.path = Some(String::new());
-        assert_eq!(candidates(&settings).0, found);
+        assert_eq!(candidates(&settings).files, found);
         // Only preferred libraries: the default ones are looked for, too.
         let one = folder(&["liba.so"]);
         settings.path = Some(format!("+{}/liba.so:+relative.so:+/no/such/file.so", one.path().display()));
-        let (more, _) = candidates(&settings);
+        let Found { files: more, refused, .. } = candidates(&settings);
         assert_eq!(names(&more)[1..], default);
         assert!(more[0].preferred && names(&more)[0] == "liba.so");
+        let why = |(file, why): &(PathBuf, &'static str)| format!("{}: {why}", file.display());
+        let refused: Vec<String> = refused.iter().map(why).collect();
+        assert!(refused[0].starts_with("relative.so: ") && refused[0].contains("must begin with /"), "{refused:?}");
+        assert!(refused[1].starts_with("/no/such/file.so: ") && refused[1].contains("no such file"), "{refused:?}");
         // A folder beside them: only what is listed.
         settings.path = Some(format!("+{}/liba.so:{}", one.path().display(), search.path().display()));
-        assert_eq!(names(&candidates(&settings).0), ["liba.so", "libverbs-fi.so", "libefa-fi.so"]);
+        assert_eq!(names(&candidates(&settings).files), ["liba.so", "libverbs-fi.so", "libefa-fi.so"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The providers of this process: loaded at the first call that needs them, and kept.
 
 use crate::choose::is_layer;
-use crate::places::{Candidate, Settings, candidates};
+use crate::places::{Candidate, Found, Settings, candidates};
 use crate::table::{Provider, load};
 use crate::trial::{self, Around, LIMIT, Verdict, try_files};
 use crate::verdicts::{Verdicts, key, place};
@@ -192,11 +192,12 @@ pub fn clean_up() {
 }
 
 fn load_all(settings: &Settings, built_in: impl Fn(&str) -> bool) -> Loaded {
-    let (files, first_wins) = candidates(settings);
-    if files.is_empty() {
+    let Found { files, first_wins, refused } = candidates(settings);
+    if files.is_empty() && refused.is_empty() {
         return Loaded::default();
     }
     let mut out = Loaded { process: std::process::id(), ..Loaded::default() };
+    out.refused.extend(refused.into_iter().map(|(file, reason)| Refused { file, reason: reason.to_owned() }));
     let harmful = harmful(&files, settings.library.as_deref());
     let mut registered = Vec::new();
     for (index, (candidate, harmful)) in files.into_iter().zip(harmful).enumerate() {

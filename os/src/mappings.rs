@@ -1,4 +1,7 @@
-//! Which addresses of this process have memory behind them (proc_pid_maps(5)).
+//! Which addresses of this process have memory behind them, and which files
+//! (proc_pid_maps(5)).
+
+use std::path::PathBuf;
 
 /// Whether all of these ranges, each an address and a length, are mapped and readable, and writable
 /// if asked for. If the kernel does not say so, they count as not mapped.
@@ -33,6 +36,20 @@ fn mapping(line: &str, writable: bool) -> Option<(usize, usize)> {
     Some((usize::from_str_radix(first, 16).ok()?, usize::from_str_radix(behind, 16).ok()?))
 }
 
+/// The file that is mapped at an address, by the full path that it had when it was mapped.
+pub fn file_at(address: usize) -> Option<PathBuf> {
+    file_in(&std::fs::read_to_string("/proc/self/maps").ok()?, address)
+}
+
+fn file_in(maps: &str, address: usize) -> Option<PathBuf> {
+    let line = maps
+        .lines()
+        .find(|line| mapping(line, false).is_some_and(|(first, behind)| (first..behind).contains(&address)))?;
+    // Address, rights, offset, device and inode come before the path, which may contain spaces.
+    let path = line.split_once('/').map(|(_, rest)| format!("/{rest}"))?;
+    (!path.ends_with(" (deleted)")).then(|| path.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +73,17 @@ mod tests {
         assert!(!covers(MAPS, 0x2fff, 2, true), "a mapping that is read-only");
         assert!(!covers(MAPS, 0x8fff, 2, false) && !covers(MAPS, 0, usize::MAX, false));
         assert!(!covers(MAPS, usize::MAX, 2, false));
+    }
+
+    #[test]
+    fn a_mapping_names_its_file() {
+        let named = "7000-8000 r-xp 00000000 08:01 12                         /a folder/x.so\n\
+                     8000-9000 r-xp 00000000 08:01 13                         /y.so (deleted)\n";
+        assert_eq!(file_in(named, 0x7fff), Some(PathBuf::from("/a folder/x.so")));
+        assert_eq!(file_in(named, 0x8000), None);
+        assert_eq!(file_in(MAPS, 0x6000), None);
+        let here = file_at(file_in as fn(&str, usize) -> Option<PathBuf> as usize);
+        assert_eq!(here, std::env::current_exe().ok());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `fi_info`: the options and the layout of libfabric's tool, plus refusal reasons and JSON.
 
-use crate::loaded::{self, Found, Report};
+use crate::loaded::{self, Defined, Found, Report};
 use crate::refused::{self, Row};
 use clap::Parser;
 use ofi::{
@@ -146,14 +146,34 @@ const fn kind_of(kind: ParamKind) -> &'static str {
     }
 }
 
+/// Every parameter: the library's own, and those of loaded providers.
+fn all_params(report: Report) -> Vec<Defined> {
+    let own = ofi::params().into_iter().map(|param: Param| Defined {
+        name: param.name.to_owned(),
+        kind: param.kind,
+        help: param.help.to_owned(),
+        value: param.text(),
+    });
+    let mut all: Vec<Defined> = own.collect();
+    for param in report.params {
+        // A loaded provider may define what the library has too.
+        if !all.iter().any(|known| known.name == param.name) {
+            all.push(param);
+        }
+    }
+    all
+}
+
 fn environment(part: Option<&str>, as_json: bool) {
     let has = |text: &str, part: &str| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase());
-    let wanted = |param: &Param| part.is_none_or(|part| has(param.name, part) || has(param.help, part));
-    let all: Vec<Param> = ofi::params().into_iter().filter(wanted).collect();
+    let wanted = |param: &Defined| part.is_none_or(|part| has(&param.name, part) || has(&param.help, part));
+    let mut report = loaded::report(&Query { version: Version::API, ..Query::default() });
+    say_problem(report.problem.take());
+    let all: Vec<Defined> = all_params(report).into_iter().filter(wanted).collect();
     if as_json {
         let list: Vec<Value> = all
             .iter()
-            .map(|p| json!({ "name": p.name, "type": kind_of(p.kind), "help": p.help, "value": p.text() }))
+            .map(|p| json!({ "name": p.name, "type": kind_of(p.kind), "help": p.help, "value": p.value }))
             .collect();
         crate::line!("{:#}", Value::Array(list));
         return;
@@ -161,10 +181,17 @@ fn environment(part: Option<&str>, as_json: bool) {
     for param in all {
         crate::line!("# {}: {}", param.name, kind_of(param.kind));
         crate::line!("# {}", param.help);
-        if let Ok(value) = std::env::var(param.name) {
+        if let Ok(value) = std::env::var(&param.name) {
             crate::line!("{}={value}", param.name);
         }
         crate::line!();
+    }
+}
+
+/// Says why the installed library was not asked.
+fn say_problem(problem: Option<String>) {
+    if let Some(why) = problem {
+        eprintln!("note: {why}");
     }
 }
 
@@ -191,11 +218,13 @@ fn as_json(info: &Info) -> Value {
 }
 
 /// The same of a loaded provider's, as far as the library says it.
-fn loaded_as_json(found: &Found) -> Value {
+fn loaded_as_json(found: &Found, report: &Report) -> Value {
     let [provider, fabric, domain, version, kind, protocol] = &found.fields;
+    let last = provider.rsplit(';').next().unwrap_or(provider);
+    let file = report.providers.iter().find(|known| known.name.eq_ignore_ascii_case(last)).map(|known| &known.file);
     json!({
         "provider": provider, "fabric": fabric, "domain": domain, "version": version, "type": kind,
-        "protocol": protocol, "origin": "loaded",
+        "protocol": protocol, "origin": "loaded", "file": file,
     })
 }
 
@@ -267,10 +296,12 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.errno().raw()).unwrap_or(1));
         }
     };
-    let report = loaded::report(&query);
+    let mut report = loaded::report(&query);
+    say_problem(report.problem.take());
     infos.retain(|info| !is_replaced(info, &report));
     if options.json {
-        let found = |before| report.found.iter().filter(move |found| found.before == before).map(loaded_as_json);
+        let of_place = |before| report.found.iter().filter(move |found| found.before == before);
+        let found = |before| of_place(before).map(|found| loaded_as_json(found, &report));
         let found: Vec<Value> = found(true).chain(infos.iter().map(as_json)).chain(found(false)).collect();
         let mut reasons = reasons(&refusals);
         let loaded = |(name, why): &(String, String)| json!({ "provider": name, "endpoint": "loaded", "text": why });

@@ -10,7 +10,7 @@ use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::negotiate::{Reason, format_covers};
 use ofi_core::{AddrFormat, Errno, Version};
 use ofi_loader::{Layers, Loaded, Provider, Settings, core_only, is_layer, is_offload, rank};
-use ofi_os::dylib;
+use ofi_os::{dylib, mappings};
 use ofi_registry::{PREFER_LOADED, PROVIDER, PROVIDER_PATH, Refusal, asked_for, format_asked, selected};
 use std::path::PathBuf;
 
@@ -36,7 +36,10 @@ extern "C" fn clean_up() {
 fn settings() -> Settings {
     // Any function of this library tells where it is.
     let here: fn() -> &'static Loaded = all;
-    let file = dylib::file_of(here as usize).and_then(|file| std::path::absolute(file).ok());
+    let file = dylib::file_of(here as usize).and_then(|file| {
+        // A relative name is from the working directory at the program's start.
+        if file.is_absolute() { Some(file) } else { mappings::file_at(here as usize) }
+    });
     let own_folder = file.as_ref().and_then(|file| file.parent()).map(PathBuf::from);
     let system = SYSTEM.iter().map(PathBuf::from);
     if dylib::is_privileged() {

@@ -3,6 +3,7 @@
 
 use crate::convert::{self, Infos};
 use crate::exports::loaded::{self, Ask};
+use crate::state::params;
 use core::ffi::CStr;
 use ofi_abi::{FI_NUMERICHOST, FI_SOURCE};
 use ofi_core::info::{Hints, Info};
@@ -12,10 +13,17 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Prints the loaded providers, the files that are not used, and the answers to the request in the
-/// arguments, each `name=value`.
+/// The first line, by which a tool knows this library from others before any file is loaded.
+const GREETING: &str = "ofi report";
+
+/// Prints the loaded providers with their parameters, the files that are not used, and the answers
+/// to the request in the arguments, each `name=value`.
 pub(crate) fn print(arguments: &[&CStr]) {
-    let answer = keep_apart();
+    let Ok(mut answer) = keep_apart().map(std::fs::File::from) else { return };
+    // A reader that has gone wants no more.
+    if writeln!(answer, "{GREETING}").is_err() {
+        return;
+    }
     let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     let pairs: Vec<(&str, &str)> = words.iter().filter_map(|word| word.split_once('=')).collect();
     let request = Request(&pairs);
@@ -31,9 +39,16 @@ pub(crate) fn print(arguments: &[&CStr]) {
     if let Err(errno) = answers(&request, &mut out) {
         line(&mut out, &["refusal", "the library", &errno.to_string()]);
     }
+    // After the answers: a provider may define parameters when it is asked.
+    for param in params::defined().iter().filter(|param| param.owner != 0) {
+        let (kind, value) = (param.kind.to_string(), ofi_core::param::value(&param.name));
+        let mut fields = vec!["param", param.name.as_str(), &kind, &param.help];
+        fields.extend(value.as_deref());
+        line(&mut out, &fields);
+    }
     line(&mut out, &["end"]);
-    // A reader that has gone wants no more.
-    drop(answer.and_then(|answer| std::fs::File::from(answer).write_all(out.as_bytes())));
+    // As above.
+    let _ = answer.write_all(out.as_bytes());
 }
 
 /// The standard output, which from now on leads to where errors go: what a provider prints must not

@@ -4,7 +4,7 @@
  * prints the infos, one a line; `names` the names; `open NAME` the result of fi_fabric; `atexit`
  * closes a fabric at the end of the process; `threads` asks from several threads at once; `fork` asks
  * in children; `children` looks for children that are not its own; `ignoring` is `list` with SIGCHLD
- * ignored.
+ * ignored; `calls` marks two calls of fi_getinfo for a tracer of system calls.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -208,6 +208,21 @@ static int leaves_no_child(void)
 	return 0;
 }
 
+/* System calls that nothing else makes here stand before, between and behind the calls. */
+static int calls(void)
+{
+	struct fi_info *found;
+	int n;
+
+	for (n = 0; n < 2; n++) {
+		getppid();
+		CHECK(fi_getinfo(API, NULL, NULL, 0, NULL, &found) == 0);
+		fi_freeinfo(found);
+	}
+	getppid();
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -228,6 +243,8 @@ int main(int argc, char **argv)
 		return ask_from_threads();
 	if (!strcmp(what, "fork"))
 		return ask_in_child();
+	if (!strcmp(what, "calls"))
+		return calls();
 	if (!strcmp(what, "children"))
 		return leaves_no_child();
 	return 2;

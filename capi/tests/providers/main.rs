@@ -1,89 +1,13 @@
 //! Loadable providers: `testing/providers/wrong.c`, which does everything wrong in turn, in folders
 //! of its own, seen by `tests/c/loaded.c`.
 
-use ofi_harness::{Headers, Program, Run, built, fabric};
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+mod calls;
+mod place;
+mod tools;
 
-const HERE: &str = env!("CARGO_MANIFEST_DIR");
-
-fn client() -> &'static Path {
-    static CLIENT: OnceLock<PathBuf> = OnceLock::new();
-    CLIENT.get_or_init(|| {
-        let program = Program::new(Path::new(HERE).join("tests/c/loaded.c")).include(Path::new(HERE).join("include"));
-        program.link(fabric()).compile().unwrap()
-    })
-}
-
-/// The provider, built with these arguments and headers.
-fn wrong(name: &str, arguments: &[&str], headers: Headers) -> PathBuf {
-    let mut program = Program::new(Path::new(HERE).join("../testing/providers/wrong.c")).named(name).shared();
-    if headers == Headers::Ours {
-        program = program.include(Path::new(HERE).join("include"));
-    }
-    for argument in arguments {
-        program = program.argument(*argument);
-    }
-    program.link(fabric()).compile().unwrap()
-}
-
-/// A folder with providers, and a cache of its own.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    /// Copies of the provider under these names, without the ending `-fi.so`.
-    fn with(names: &[&str]) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        place.add(&wrong("wrong.so", &[], Headers::Ours), names);
-        place
-    }
-
-    fn add(&self, provider: &Path, names: &[&str]) {
-        for name in names {
-            std::fs::copy(provider, self.file(name)).unwrap();
-        }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(format!("{name}-fi.so"))
-    }
-
-    fn run(&self, arguments: &[&str]) -> Run {
-        let run = Run::new(client(), 120).on(fabric()).arguments(arguments);
-        run.variable("FI_PROVIDER_PATH", self.0.path()).variable("XDG_CACHE_HOME", self.0.path().join("cache"))
-    }
-
-    fn ask(&self, arguments: &[&str]) -> String {
-        text(&self.run(arguments))
-    }
-
-    /// The answer and the log.
-    fn log(&self, arguments: &[&str]) -> (String, String) {
-        both(&self.run(arguments).variable("FI_LOG_LEVEL", "info"))
-    }
-}
-
-fn text(run: &Run) -> String {
-    both(run).0
-}
-
-fn both(run: &Run) -> (String, String) {
-    let output = run.output().unwrap().expect("nothing is missing");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (text(output.stdout), text(output.stderr))
-}
-
-/// The names in a list of infos, each once in order; all built-in ones are "built in".
-fn names(list: &str) -> Vec<String> {
-    let built_in = ["tcp", "tcp;ofi_rxm", "shm", "udp"];
-    let name = |line: &str| {
-        let name = line.split(' ').next().unwrap_or_default();
-        if built_in.contains(&name) { "built in".to_owned() } else { name.to_owned() }
-    };
-    let mut all: Vec<String> = list.lines().map(name).collect();
-    all.dedup();
-    all
-}
+use ofi_harness::{Headers, Run, built, fabric};
+use place::{Place, both, client, names, text, wrong};
+use std::path::Path;
 
 #[test]
 fn a_loaded_provider_is_discovered_and_opened() {
@@ -532,35 +456,34 @@ fn providers_built_with_older_headers_work() {
     assert_eq!(place.ask(&["open", "older"]), "open 2.1\n");
 }
 
+/// A run of `client` in a folder, with paths that begin there.
+fn in_folder(folder: &Path, run: Run) -> Run {
+    let text = format!("cd '{}' && exec \"$@\"", folder.display());
+    run.inside(["sh", "-c", &text, "sh"])
+}
+
 #[test]
-fn fi_info_says_where_providers_come_from() {
-    let place = Place::with(&["good.verbs.7.2.6", "good.wonder.3.1.13", "ini_crash.bad.1.2.6", "good.udp.9.2.6"]);
-    place.add(&wrong("wrong.so", &[], Headers::Ours), &["load_prints.noisy.4.2.6"]);
-    let info = |arguments: &[&str]| {
-        let run = Run::new(built("fi_info"), 60).on(fabric()).arguments(arguments);
-        let run = run.variable("FI_PROVIDER_PATH", place.0.path()).variable("XDG_CACHE_HOME", place.0.path());
-        both(&run.variable("FI_OFI_PREFER_LOADED", "udp"))
-    };
-    let (list, said) = info(&["--explain"]);
-    let providers: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("provider: ")).collect();
-    assert_eq!(providers[0], "verbs");
-    assert_eq!(providers.iter().filter(|name| **name == "udp").count(), 1);
-    assert!(providers.contains(&"tcp") && !providers.contains(&"wonder"), "{list}");
-    assert!(list.contains("provider: verbs\n    fabric: wrong fabric\n    domain: wrong domain\n    version: 7.0\n"));
-    let verbs = format!("  verbs 7.0: {}, built for interface 2.6\n", place.file("good.verbs.7.2.6").display());
-    for line in [
-        verbs.as_str(),
-        "  tcp 206.0: built in\n",
-        "  noisy 4.0: ",
-        "wonder (loaded): version: wonder is built for interface 1.13, older than the requested 2.6\n",
-        "ini_crash.bad.1.2.6-fi.so is not used: it crashes (signal 7)",
-    ] {
-        assert!(said.contains(line), "{line}: {said}");
+fn relative_paths_begin_at_the_working_directory() {
+    let place = Place::with(&["good.near.1.2.6"]);
+    let folder = place.0.path().file_name().unwrap().to_string_lossy().into_owned();
+    let above = place.0.path().parent().unwrap();
+    for path in [folder.clone(), format!("./{folder}"), format!("/no/such/folder:{folder}/")] {
+        let run = place.run(&["list", "2.6", "0", "near"]).variable("FI_PROVIDER_PATH", &path);
+        let (list, log) = both(&in_folder(above, run.variable("FI_LOG_LEVEL", "info")));
+        assert!(list.contains("near 1 2.6 "), "{path}: {list}{log}");
     }
-    assert!(!said.contains("  udp 206.0"), "{said}");
-    let (json, _) = info(&["--json", "--explain", "-p", "verbs"]);
-    assert!(json.contains("\"origin\": \"loaded\"") && json.contains("good.verbs.7.2.6-fi.so"), "{json}");
-    assert_eq!(info(&["-p", "verbs"]).0.matches("provider: ").count(), 1);
-    assert!(info(&["-p", "verbs", "-v"]).0.contains("prov_name: verbs\n"));
-    assert!(info(&["-l"]).0.contains("wonder:\n    version: 3.0\n"));
+    let run = place.run(&["list", "2.6"]).variable("FI_PROVIDER_PATH", format!("+{folder}/good.near.1.2.6-fi.so"));
+    let (list, log) = both(&in_folder(above, run.variable("FI_LOG_LEVEL", "info")));
+    assert!(log.contains("-fi.so is not used: its path in FI_PROVIDER_PATH is relative"), "{log}");
+    assert_eq!(names(&list), ["built in"]);
+    // The library's own path, which the trial needs, may be relative too.
+    let library = fabric().folder();
+    let near = library.file_name().unwrap();
+    let run = place.run(&["list", "2.6", "0", "near"]).variable("LD_LIBRARY_PATH", near);
+    let (list, log) = both(&in_folder(library.parent().unwrap(), run.variable("FI_LOG_LEVEL", "info")));
+    assert!(list.contains("near 1 2.6 ") && !log.contains("without a trial"), "{list}{log}");
+    let run = Run::new(built("fi_info"), 60).variable("LD_LIBRARY_PATH", near).arguments(["-l"]);
+    let run = run.variable("FI_PROVIDER_PATH", place.0.path()).variable("XDG_CACHE_HOME", place.0.path());
+    let (list, said) = both(&in_folder(library.parent().unwrap(), run));
+    assert!(list.contains("near:") && said.is_empty(), "{list}{said}");
 }
