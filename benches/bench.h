@@ -69,7 +69,7 @@ struct line {
 
 struct shared {
 	struct line ping, pong, arrived;
-	double start, end[MAX_PROCESSES], result;
+	double start, end[MAX_PROCESSES], result, gaps[MAX_PROCESSES];
 	char names[2][MAX_THREADS][MAX_PEERS][NAME_SIZE];
 	char crowd[MAX_PROCESSES][NAME_SIZE];
 	/* Addresses and keys of the memory that each rank exposes. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Many processes on the listed cores, million messages a second in total:
+ * Many processes on the listed cores:
  *   all      in each round each of `--processes` ranks sends a message to every other one
  *   pairs    in each round each rank sends `--window` messages to its partner
- * After `--yield` empty reads a process yields its core.
+ *   gap      the same
+ * Prints million messages a second in total; of `gap`, the longest time in milliseconds that a rank
+ * went without completing a round. After `--yield` empty reads a process yields its core.
  */
 #include "patterns.h"
 #include "side.h"
@@ -17,10 +19,12 @@ static void exchange_rounds(void *state, long count)
 	struct side *s = state;
 	struct link link = s->links[0];
 	long received = s->receives_done;
+	double last = now(), longest = 0;
 	int i;
 
 	while (count-- > 0) {
 		uint64_t tag = s->number++;
+		double time;
 
 		/* The tag names round and sender, so that each message matches one receive. */
 		for (i = 0; i < messages; i++) {
@@ -36,15 +40,31 @@ static void exchange_rounds(void *state, long count)
 		}
 		received += messages;
 		await(s, s->sends_expected, received);
+		time = now();
+		if (time - last > longest)
+			longest = time - last;
+		last = time;
 	}
+	shared->gaps[rank] = longest;
+}
+
+static double longest_gap(void)
+{
+	double longest = 0;
+	int i;
+
+	for (i = 0; i < options.processes; i++)
+		if (shared->gaps[i] > longest)
+			longest = shared->gaps[i];
+	return longest;
 }
 
 int run_crowd(void)
 {
 	struct sample sample;
-	int i;
+	int gap = !strcmp(options.pattern, "gap"), i;
 
-	pairs = !strcmp(options.pattern, "pairs");
+	pairs = gap || !strcmp(options.pattern, "pairs");
 	if (!pairs && strcmp(options.pattern, "all"))
 		return 0;
 	MUST(options.endpoint == RDM && options.threads == 1 && !(pairs && options.processes % 2));
@@ -61,7 +81,9 @@ int run_crowd(void)
 		MUST(fi_av_insert(side.av, shared->crowd[i], 1, &addresses[i], 0, NULL) == 1);
 	barrier();
 	sample = measure(exchange_rounds, &side, rank);
-	if (rank == 0)
+	if (rank == 0 && gap)
+		print_result(longest_gap() / 1e3, sample);
+	else if (rank == 0)
 		print_result((double) options.processes * messages * sample.count / sample.elapsed, sample);
 	barrier();
 	finish(rank);

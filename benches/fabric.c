@@ -5,7 +5,7 @@
  *   latency, rate, stream, both, unexpected         two processes (exchange.c)
  *   write, read, put, fetch-add, inject-write       access to memory (rma.c)
  *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
- *   all, pairs                                      many processes (crowd.c)
+ *   all, pairs, gap                                 many processes (crowd.c)
  *   allreduce, barrier                              groups of processes (collective.c)
  *   solo                                            both ends in one process (solo.c)
  *   cancel, reverse, ends, inserts                 long queues, many peers (scale.c)

@@ -43,6 +43,7 @@ words!(
         Idle = "idle",
         All = "all",
         Pairs = "pairs",
+        Gap = "gap",
         Allreduce = "allreduce",
         Barrier = "barrier",
         Solo = "solo",
@@ -106,6 +107,8 @@ pub(crate) enum Bar {
     Mpich(f64),
     /// For the value itself.
     Value(f64),
+    /// The same, or the rival's worst value if that is worse.
+    ValueOrRival(f64),
 }
 
 /// A section of the report.
@@ -243,6 +246,7 @@ impl Case {
                 | Pattern::Both
                 | Pattern::Unexpected
                 | Pattern::Pairs
+                | Pattern::Gap
                 | Pattern::Write
                 | Pattern::Read
                 | Pattern::InjectWrite
@@ -272,7 +276,7 @@ impl Case {
         add(self.wait == Wait::Sread, "fi_cq_sread".into());
         add(self.wait == Wait::Fd, "FI_WAIT_FD".into());
         add(self.progress == Progress::Auto, "automatic progress".into());
-        let crowd = matches!(self.pattern, Pattern::All | Pattern::Pairs);
+        let crowd = matches!(self.pattern, Pattern::All | Pattern::Pairs | Pattern::Gap);
         let yields = self.reads > 0 && !self.is_collective();
         add(crowd && self.reads == 0 && self.wait == Wait::Spin, "never yields".into());
         add(yields && self.reads == 1, "yields after 1 read".into());
@@ -303,6 +307,7 @@ impl Case {
             (_, Pattern::Idle) => format!("{provider} idle process"),
             (_, Pattern::All) => format!("{provider} {size} all to all, {} processes", self.processes),
             (_, Pattern::Pairs) => format!("{provider} {size} pairs, {} processes", self.processes),
+            (_, Pattern::Gap) => format!("{provider} {size} pairs, {} processes, longest gap", self.processes),
             (_, Pattern::Allreduce) => format!("{provider} {size} allreduce, {} processes", self.processes),
             (_, Pattern::Barrier) => format!("{provider} barrier, {} processes", self.processes),
             (_, Pattern::Solo) => format!("{provider} {size} processor time of a message"),
@@ -337,6 +342,7 @@ impl Case {
             (_, Pattern::Contexts | Pattern::Endpoints | Pattern::Shared) => ("M/s", false),
             (_, Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => ("KiB", true),
             (_, Pattern::Idle) => ("us/s", true),
+            (_, Pattern::Gap) => ("ms", true),
             (_, Pattern::Cancel | Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => ("s", true),
         };
         Unit { name, less_is_better }
@@ -354,7 +360,7 @@ impl Case {
 
     /// Whether the samples measure cache-line latency themselves, or do not depend on it.
     pub(crate) fn is_bracketed(&self) -> bool {
-        !matches!(self.pattern, Pattern::All | Pattern::Pairs | Pattern::Allreduce | Pattern::Barrier)
+        !matches!(self.pattern, Pattern::All | Pattern::Pairs | Pattern::Gap | Pattern::Allreduce | Pattern::Barrier)
             || self.processes == 2 && !self.is_collective()
     }
 
@@ -486,18 +492,25 @@ impl Case {
             (Tcp, Stream, MIB) if plain => vec![Rival(2.0), Bare(0.95)],
             (Udp, Latency, 64) if plain => vec![Bare(1.15)],
             (Tcp, Write, 65_536) | (Tcp, Read, MIB) => vec![Rival(2.5)],
+            (Shm, Write, 65_536) | (Shm, Read, MIB) => vec![Rival(1.5)],
             (Shm, InjectWrite, _) => vec![Rival(2.0)],
             (Tcp | Shm, Put, _) | (Tcp, FetchAdd, _) => vec![Message(1.1)],
             (Shm, FetchAdd, _) => vec![Message(1.5)],
             (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
             (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
             (_, All | Pairs, _) => vec![Rival(1.0)],
+            (_, Gap, _) => vec![ValueOrRival(self.milliseconds_of_turns())],
             (_, Allreduce | Barrier, _) => vec![Rival(1.1), Mpich(1.1)],
             (_, Cancel | Reverse | Ends | Inserts, _) => vec![Value(0.5)],
             (Tcp, MemoryOfPeer, _) => vec![Value(4.0)],
             (Shm, MemoryOfEndpoint, _) => vec![Value(256.0)],
             _ => Vec::new(),
         }
+    }
+
+    /// Ten milliseconds for each process that shares one of the two cores.
+    fn milliseconds_of_turns(&self) -> f64 {
+        10.0 * f64::from(u32::try_from(self.processes.div_ceil(2)).unwrap_or(u32::MAX))
     }
 
     /// The place in a plot: plain cases over size or window.
@@ -529,7 +542,8 @@ impl Case {
 
     /// Whether `--quick` runs it.
     pub(crate) fn is_quick(&self) -> bool {
-        let (tcp, crowd) = (self.provider == Provider::Tcp, matches!(self.pattern, Pattern::All | Pattern::Pairs));
+        let (tcp, crowd) =
+            (self.provider == Provider::Tcp, matches!(self.pattern, Pattern::All | Pattern::Pairs | Pattern::Gap));
         match (self.counted, self.pattern) {
             (Counted::SystemCalls | Counted::Instructions, _) => tcp && self.size == 8 && self.window == 1,
             (_, Pattern::Idle) => tcp && self.wait == Wait::Sread && self.peers == 1,

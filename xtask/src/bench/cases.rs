@@ -161,6 +161,13 @@ fn processes(cases: &mut Vec<Case>) {
         cases.push(Case { processes, reads: 50, ..new(Provider::Shm, Pattern::Pairs) });
     }
     cases.push(Case { processes: 16, reads: 50, ..new(Provider::Tcp, Pattern::All) });
+    for provider in WITHIN_AND_ACROSS {
+        for processes in [4, 16] {
+            for pattern in [Pattern::Pairs, Pattern::Gap] {
+                cases.push(Case { processes, ..new(provider, pattern) });
+            }
+        }
+    }
     cases.push(Case { processes: 16, wait: Wait::Sread, ..new(Provider::Tcp, Pattern::Pairs) });
     cases.push(Case { processes: 16, wait: Wait::Sread, ..new(Provider::Shm, Pattern::Pairs) });
 }

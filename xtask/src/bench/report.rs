@@ -123,6 +123,11 @@ impl Entry {
                 let worst = if less { values().max_by(f64::total_cmp) } else { values().min_by(f64::total_cmp) };
                 Some(Verdict::of(self.median(Tool::Ours)?, worst?, limit, less))
             }
+            Bar::ValueOrRival(limit) => {
+                let worst = |tool: Tool| self.samples(tool).iter().map(|sample| sample.value).max_by(f64::total_cmp);
+                let limit = worst(Tool::Rival).map_or(limit, |rival| rival.max(limit));
+                Some(Verdict::of(self.median(Tool::Ours)?, worst(Tool::Ours)?, limit, less))
+            }
         };
         self.case.bars().into_iter().map(|bar| (bar, verdict(&bar))).collect()
     }
@@ -141,6 +146,7 @@ impl Entry {
                     format!("{sign} {limit} × MPICH over ours of {}, {ratios}", or_dash(self.median(Tool::Mpich)))
                 }
                 Bar::Value(limit) => format!("{sign} {limit} {}", self.case.unit().name),
+                Bar::ValueOrRival(limit) => format!("{sign} {limit} {} or their worst", self.case.unit().name),
             };
             format!("{limit}: {}", verdict.map_or("not judged", Verdict::word))
         };
@@ -395,6 +401,7 @@ impl Entry {
                 Bar::Message(limit) => ("message", limit),
                 Bar::Mpich(limit) => ("mpich", limit),
                 Bar::Value(limit) => ("value", limit),
+                Bar::ValueOrRival(limit) => ("value or rival", limit),
             };
             json!({ "of": of, "limit": limit, "verdict": verdict.map(Verdict::word) })
         };
