@@ -363,6 +363,9 @@ impl<D: Device> VerbsTransport<D> {
         self.pace.more = false;
         let mut batch = core::mem::take(&mut self.scratch.batch);
         for round in 0..BATCHES {
+            // The peer may answer a payload before the next poll: the engine learns first that it
+            // has left.
+            self.deliver(events);
             self.device.poll_completions(&mut batch);
             if batch.is_empty() {
                 break;
