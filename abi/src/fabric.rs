@@ -28,6 +28,18 @@ pub struct fi_ops {
     pub ops_set: unsafe extern "C" fn(*mut fid, *const c_char, u64, *mut c_void, *mut c_void) -> c_int,
 }
 
+impl fi_ops {
+    /// The names of the slots with their types, in order.
+    pub const SLOTS: &'static [(&'static str, &'static str)] = &[
+        ("close", "fn(*mut fid) -> c_int"),
+        ("bind", "fn(*mut fid, *mut fid, u64) -> c_int"),
+        ("control", "fn(*mut fid, c_int, *mut c_void) -> c_int"),
+        ("ops_open", "fn(*mut fid, *const c_char, u64, *mut *mut c_void, *mut c_void) -> c_int"),
+        ("tostr", "fn(*const fid, *mut c_char, usize) -> c_int"),
+        ("ops_set", "fn(*mut fid, *const c_char, u64, *mut c_void, *mut c_void) -> c_int"),
+    ];
+}
+
 /// How an endpoint transmits (`struct fi_tx_attr`, fi_endpoint(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -22,6 +22,11 @@ macro_rules! tables {
             pub size: usize,
             $(pub $slot: $kind,)*
         }
+
+        impl $name {
+            /// The names of the slots with their types, in order.
+            pub const SLOTS: &'static [(&'static str, &'static str)] = &[$((stringify!($slot), stringify!($kind)),)*];
+        }
     )*};
 }
 

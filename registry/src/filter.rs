@@ -23,6 +23,14 @@ pub const PREFER_LOADED: Param = Param {
     help: "Names that loaded providers take from the built-in ones, separated by commas, or all (default: none)",
 };
 
+/// What watches the calls of programs.
+pub const HOOK: Param = Param {
+    name: "FI_HOOK",
+    kind: ParamKind::String,
+    help: "What watches the calls of C programs, separated by semicolons: trace, perf, profile, debug, noop (default: \
+           nothing)",
+};
+
 /// Whether FI_PROVIDER selects the provider with that full name: it lists the name or its core.
 pub fn selected(list: Option<&str>, name: &str) -> bool {
     let Some(list) = list else { return true };

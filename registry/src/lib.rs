@@ -18,7 +18,7 @@ pub use discover::{Refusal, Refusals, discover, format_asked, search};
 pub use endpoint::{
     ScalableOf, context_config, open_datagram_endpoint, open_endpoint, open_passive_endpoint, open_scalable_endpoint,
 };
-pub use filter::{PREFER_LOADED, PROVIDER, PROVIDER_PATH, asked_for, selected};
+pub use filter::{HOOK, PREFER_LOADED, PROVIDER, PROVIDER_PATH, asked_for, selected};
 pub use provider::{DomainVisitor, has_provider, open, providers};
 pub use query::Query;
 pub use shared_av::open_shared_av;
@@ -47,6 +47,7 @@ pub fn params() -> Vec<Param> {
         PROVIDER,
         PROVIDER_PATH,
         PREFER_LOADED,
+        HOOK,
         UNIVERSE_SIZE,
         ADDR_FORMAT,
         PEER_MEMORY,

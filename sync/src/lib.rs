@@ -5,6 +5,7 @@ pub mod account;
 pub mod bias;
 pub mod busy;
 pub mod doorbell;
+pub mod histogram;
 pub mod lines;
 pub mod lock;
 pub mod park;

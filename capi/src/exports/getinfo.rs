@@ -9,6 +9,7 @@ use crate::reserve::Watch;
 use crate::state::{log, open_objects, texts};
 use crate::{convert, fork};
 use core::ffi::{c_char, c_int, c_void};
+use core::ptr::NonNull;
 use ofi_abi::{
     FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, OFI_CORE_PROV_ONLY, OFI_OFFLOAD_PROV_ONLY, fi_fabric_attr,
     fi_info, fid_fabric, fid_t,
@@ -162,7 +163,12 @@ pub(crate) unsafe extern "C" fn fi_fabric(
     let (Some(provider), false) = (provider, attr.name.is_null()) else { return Errno::EINVAL.negative() };
     if let Some(loaded) = loaded::opener(&provider) {
         // SAFETY: valid by fi_fabric(3).
-        return unsafe { loaded::open(loaded, given, fabric, context) };
+        let code = unsafe { loaded::open(loaded, given, fabric, context) };
+        if code == 0 {
+            // SAFETY: the call has written the fabric.
+            unsafe { watch(fabric, &provider, loaded.api) };
+        }
+        return code;
     }
     if !ofi_registry::has_provider(&provider) {
         return Errno::ENODEV.negative();
@@ -170,10 +176,30 @@ pub(crate) unsafe extern "C" fn fi_fabric(
     let open = |_: &Watch| {
         // SAFETY: not null, and ends with NUL by fi_fabric(3).
         let name = unsafe { text(attr.name) }.unwrap_or_default();
-        Ok(crate::objects::fabric_ops::open(provider, name, Version(attr.api_version), context))
+        Ok(crate::objects::fabric_ops::open(provider.clone(), name, Version(attr.api_version), context))
     };
     // SAFETY: `fabric` is null or valid by fi_fabric(3), and the fabric is new.
-    unsafe { make(fabric, "open a fabric", open) }
+    let code = unsafe { make(fabric, "open a fabric", open) };
+    if code == 0 {
+        // SAFETY: the call has written the fabric.
+        unsafe { watch(fabric, &provider, Version::API) };
+    }
+    code
+}
+
+/// Has hooks watch a new fabric, if FI_HOOK names any.
+///
+/// # Safety
+/// A new fabric of that provider is at `fabric`.
+unsafe fn watch(fabric: *mut *mut fid_fabric, provider: &str, api: Version) {
+    if !ofi_hooks::is_on(|| ofi_registry::HOOK.text()) {
+        return;
+    }
+    // SAFETY: this function's contract.
+    if let Some(fabric) = NonNull::new(unsafe { *fabric }) {
+        // SAFETY: as above.
+        unsafe { ofi_hooks::hook_fabric(fabric, provider, api) };
+    }
 }
 
 /// fi_fabric(3).

@@ -69,7 +69,9 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
 fn check_replaced<O: Object>(object: *mut fid, header: &fid) -> core::result::Result<(), Errno> {
     if is_inherited(header) {
         Err(Errno::EOPBADSTATE)
-    } else if objects::was_made_with(object, ops_of::<O>().addr()) {
+    } else if header.fclass == O::CLASS && core::ptr::eq(ofi_hooks::original(header.ops), ops_of::<O>())
+        || objects::was_made_with(object, ops_of::<O>().addr())
+    {
         Ok(())
     } else {
         Err(Errno::EINVAL)
