@@ -1,11 +1,14 @@
 //! Finds settings of this machine that impair the library, and suggests fixes.
 
+mod devices;
+
 use crate::{Query, Version, discover};
 use ofi_os::limits::{self, Limit};
 use ofi_os::netif;
 use ofi_os::socket::Socket;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +42,12 @@ fn bad(area: &'static str, grade: Grade, text: impl Into<String>, advice: impl I
     Finding { area, grade, text: text.into(), advice: Some(advice.into()) }
 }
 
-/// Checks everything: providers, interfaces, ports, limits, shared memory and the environment.
+/// Checks everything: providers, devices, interfaces, ports, limits, shared memory and the environment.
 pub fn examine() -> Vec<Finding> {
     let mut out = Vec::new();
     providers(&mut out);
+    let locked = limits::limit(Limit::LockedMemory).map_or(u64::MAX, |(soft, _)| soft);
+    devices::Machine { root: Path::new("/"), locked }.examine(&mut out);
     interfaces(&mut out);
     ports(&mut out);
     host_name(&mut out);
