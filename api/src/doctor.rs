@@ -42,7 +42,8 @@ fn bad(area: &'static str, grade: Grade, text: impl Into<String>, advice: impl I
     Finding { area, grade, text: text.into(), advice: Some(advice.into()) }
 }
 
-/// Checks everything: providers, devices, interfaces, ports, limits, shared memory and the environment.
+/// Checks everything: providers, devices, interfaces, ports, limits, shared memory and the
+/// environment.
 pub fn examine() -> Vec<Finding> {
     let mut out = Vec::new();
     providers(&mut out);

@@ -82,8 +82,8 @@ impl Package {
         (text(&list.stdout).replace(":\n    version:", ""), text(&list.stderr))
     }
 
-    /// Runs the cases of a file, except some, which another library's provider does not pass. A case
-    /// that does not run because the provider lacks what it needs must be among `not_offered`.
+    /// Runs the cases of a file, except some, which another library's provider does not pass. A
+    /// case that does not run because the provider lacks what it needs must be among `not_offered`.
     fn cases(&self, provider: &str, file: &str, except: &[&str], not_offered: &[&str]) {
         let source = Path::new(HERE).join(format!("tests/c/cases/{file}.c"));
         let program = Program::new(source).link(fabric()).include(Path::new(HERE).join("include")).compile().unwrap();

@@ -12,7 +12,7 @@ const FOLDERS: [&str; 4] = ["usr/local/lib", "usr/lib/x86_64-linux-gnu", "usr/li
 
 /// A port of an RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Port {
+struct DevicePort {
     number: String,
     state: String,
     rate: String,
@@ -30,7 +30,7 @@ struct Device {
     name: String,
     driver: String,
     firmware: String,
-    ports: Vec<Port>,
+    ports: Vec<DevicePort>,
 }
 
 /// What a provider needs on a machine.
@@ -122,7 +122,7 @@ impl Machine<'_> {
         }
     }
 
-    fn port(&self, device: &str, number: String) -> Port {
+    fn port(&self, device: &str, number: String) -> DevicePort {
         let folder = format!("{device}/ports/{number}");
         // "4: ACTIVE"
         let state = self.text(&format!("{folder}/state"));
@@ -142,7 +142,7 @@ impl Machine<'_> {
             (!name.is_empty()).then(|| (name.clone(), self.text(&format!("sys/class/net/{name}/mtu"))))
         });
         let rate = self.text(&format!("{folder}/rate"));
-        Port { number, state, rate, link: self.text(&format!("{folder}/link_layer")), interface, gids }
+        DevicePort { number, state, rate, link: self.text(&format!("{folder}/link_layer")), interface, gids }
     }
 
     /// Network cards that are no RDMA devices: those with a driver.
@@ -212,8 +212,8 @@ fn findings(device: &Device) -> Vec<Finding> {
     if ports.is_empty() {
         return vec![good(DEVICES, format!("{name} ({driver}), {firmware}, without ports"))];
     }
-    let line = |port: &Port| {
-        let Port { number, state, rate, link, interface, gids } = port;
+    let line = |port: &DevicePort| {
+        let DevicePort { number, state, rate, link, interface, gids } = port;
         let mut words = vec![format!("{name} ({driver}) port {number} {state}"), rate.clone(), link.clone()];
         if let Some((interface, mtu)) = interface {
             words.push(format!("interface {interface} with MTU {mtu} bytes"));

@@ -2,6 +2,6 @@
 
 pub mod auto;
 pub mod set;
-mod turns;
 pub(crate) mod wait;
 mod watchers;
+mod yield_pace;

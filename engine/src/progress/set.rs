@@ -3,9 +3,9 @@
 //! pollables with events on their descriptors, in one system call whatever the number of pollables.
 //! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
-use super::turns::Turns;
 pub use super::watchers::Watcher;
 use super::watchers::Watchers;
+use super::yield_pace::YieldPace;
 use crate::hash::HashMap;
 use crate::transport::Flush;
 use ofi_core::Instant;
@@ -133,7 +133,7 @@ pub struct ProgressSet<K: LockKind> {
     state: K::Cell<State>,
     ready_list: Arc<ReadyList>,
     wait_object: Arc<dyn WaitObject>,
-    turns: Turns,
+    yields: YieldPace,
 }
 
 impl<K: LockKind> fmt::Debug for ProgressSet<K> {
@@ -158,7 +158,7 @@ impl<K: LockKind> ProgressSet<K> {
             nudges: 0,
             news: Vec::new(),
         };
-        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object, turns: Turns::default() }
+        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object, yields: YieldPace::default() }
     }
 
     /// [`Self::new`] for a reader that sleeps: `waker` wakes it when a pollable becomes ready.
@@ -264,8 +264,8 @@ impl<K: LockKind> ProgressSet<K> {
     #[inline(always)]
     pub fn passed(&self, active: bool) {
         if active {
-            self.turns.interrupt();
-        } else if self.turns.is_due() {
+            self.yields.interrupt();
+        } else if self.yields.is_due() {
             self.give_turn();
         }
     }
@@ -273,7 +273,7 @@ impl<K: LockKind> ProgressSet<K> {
     #[cold]
     fn give_turn(&self) {
         let nudges = K::lock(&self.state).nudges;
-        self.turns.look(u32::from(nudges), || self.wait_object.now(), std::thread::yield_now);
+        self.yields.look(u32::from(nudges), || self.wait_object.now(), std::thread::yield_now);
     }
 
     #[inline(never)]

@@ -1,7 +1,7 @@
 //! Blocking on a queue: spin while that pays, then sleep on the wait object without missing events.
 
 use crate::progress::set::{ProgressSet, Watcher};
-use crate::progress::turns::TURN;
+use crate::progress::yield_pace::TURN;
 use crate::transport::Flush;
 use ofi_core::wait::WaitObject;
 use ofi_core::{Errno, Instant};

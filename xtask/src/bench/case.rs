@@ -499,18 +499,14 @@ impl Case {
             (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
             (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
             (_, All | Pairs, _) => vec![Rival(1.0)],
-            (_, Gap, _) => vec![ValueOrRival(self.milliseconds_of_turns())],
+            // Milliseconds: ten for each process that shares one of two cores.
+            (_, Gap, _) => vec![ValueOrRival(f64::from(u8::try_from(self.processes).unwrap_or(u8::MAX)) * 5.0)],
             (_, Allreduce | Barrier, _) => vec![Rival(1.1), Mpich(1.1)],
             (_, Cancel | Reverse | Ends | Inserts, _) => vec![Value(0.5)],
             (Tcp, MemoryOfPeer, _) => vec![Value(4.0)],
             (Shm, MemoryOfEndpoint, _) => vec![Value(256.0)],
             _ => Vec::new(),
         }
-    }
-
-    /// Ten milliseconds for each process that shares one of the two cores.
-    fn milliseconds_of_turns(&self) -> f64 {
-        10.0 * f64::from(u32::try_from(self.processes.div_ceil(2)).unwrap_or(u32::MAX))
     }
 
     /// The place in a plot: plain cases over size or window.

@@ -18,7 +18,7 @@ const MOST_PAUSE: Duration = Duration::from_millis(4);
 /// When a polling thread offers its core. Everything is a guess that threads may overwrite for each
 /// other, so all accesses are relaxed.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct YieldPace {
     /// Passes that found nothing.
     idle: AtomicU32,
     /// Calls that found something, at the last look.
@@ -31,7 +31,7 @@ pub(super) struct Turns {
     given: AtomicBool,
 }
 
-impl Default for Turns {
+impl Default for YieldPace {
     fn default() -> Self {
         Self {
             idle: AtomicU32::new(0),
@@ -47,7 +47,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Turns {
+impl YieldPace {
     /// Counts a pass that found nothing. True if it is time for a [look](Self::look).
     #[inline(always)]
     pub(super) fn is_due(&self) -> bool {
@@ -104,7 +104,7 @@ mod tests {
     /// A thread that polls: looks each microsecond, until `until` microseconds have passed. Other
     /// threads keep the core for `turn` microseconds. Returns the number of turns; after one of
     /// them the thread finds something if `pays`.
-    fn poll(turns: &Turns, clock: &Cell<u64>, until: u64, (turn, pays): (u64, bool)) -> u64 {
+    fn poll(turns: &YieldPace, clock: &Cell<u64>, until: u64, (turn, pays): (u64, bool)) -> u64 {
         let (count, mut busy) = (Cell::new(0), turns.busy.load(Ordering::Relaxed));
         let end = clock.get() + until;
         while clock.get() < end {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_alone_offers_its_core_rarely() {
-        let (turns, clock) = (Turns::default(), Cell::new(1));
+        let (turns, clock) = (YieldPace::default(), Cell::new(1));
         let first = poll(&turns, &clock, 10_000, (0, false));
         assert!((1..=10).contains(&first), "{first}");
         let later = poll(&turns, &clock, 100_000, (0, false));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn turns_that_bring_something_come_soon() {
-        let (turns, clock) = (Turns::default(), Cell::new(1));
+        let (turns, clock) = (YieldPace::default(), Cell::new(1));
         poll(&turns, &clock, 10_000, (100, true));
         let more = poll(&turns, &clock, 10_000, (100, true));
         assert!((85..=100).contains(&more), "{more}");
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn turns_that_bring_nothing_become_rare() {
-        let (turns, clock) = (Turns::default(), Cell::new(1));
+        let (turns, clock) = (YieldPace::default(), Cell::new(1));
         poll(&turns, &clock, 100_000, (3000, false));
         let more = poll(&turns, &clock, 700_000, (3000, false));
         assert!((90..=110).contains(&more), "{more}");
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_finds_something_gives_no_turn() {
-        let (turns, clock) = (Turns::default(), Cell::new(1));
+        let (turns, clock) = (YieldPace::default(), Cell::new(1));
         for busy in 1..10_000 {
             clock.set(clock.get() + 30);
             turns.look(busy, || Instant::from_nanos(clock.get() * 1000), || panic!("the thread is busy"));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn few_passes_look_at_the_clock() {
-        let turns = Turns::default();
+        let turns = YieldPace::default();
         let looks = (0..64 * 100).filter(|_| turns.is_due()).count();
         assert_eq!(looks, 100);
     }
