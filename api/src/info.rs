@@ -144,7 +144,7 @@ impl InfoBuilder {
         self.hints.rx.get_or_insert_default()
     }
 
-    /// Only this provider: `tcp`, `shm` or `udp`, or a layered name such as `tcp;ofi_rxm`.
+    /// Only this provider: `tcp`, `shm`, `udp` or `verbs`, or a layered name such as `tcp;ofi_rxm`.
     pub fn provider(mut self, name: impl Into<String>) -> Self {
         self.fabric().prov_name = Some(name.into());
         self

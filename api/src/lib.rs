@@ -27,8 +27,8 @@
 //! `docs/guide` of the project starts from zero; its programs are tested with this crate.
 //!
 //! # Features
-//! `tcp`, `shm`, `udp` (default): the providers. `tokio`, `async-io`: the reactors. `bytes`:
-//! `Bytes` and `BytesMut` as buffers. `sim`: a simulated network, to test programs with.
+//! `tcp`, `shm`, `udp`, `verbs` (default): the providers. `tokio`, `async-io`: the reactors.
+//! `bytes`: `Bytes` and `BytesMut` as buffers. `sim`: a simulated network, to test programs with.
 #![deny(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 

@@ -81,7 +81,7 @@ fn pmem(folder: &Path) -> Outcome {
     boot(folder, &["pmem", "CHECK=shm"])
 }
 
-fn cc(program: &Path) -> Command {
+pub(crate) fn cc(program: &Path) -> Command {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(program);
     cc

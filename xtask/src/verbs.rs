@@ -1,36 +1,111 @@
-//! `xtask verbs`: the suites of transports and endpoints, and fi_pingpong, over the verbs provider
-//! on a software RDMA device in a virtual machine.
+//! `xtask verbs`: the suites of transports and endpoints, fi_pingpong, and the C cases, over the
+//! verbs provider on a software RDMA device in a virtual machine.
 
 use crate::disk;
-use crate::rdma_vm::{boot, needs};
-use crate::run::{Outcome, cargo, output, run};
+use crate::rdma_vm::{boot, cc, needs};
+use crate::run::{Outcome, cargo, output, root, run};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Runs fewer random scripts
+    /// Runs fewer random scripts, and the cases of testing/rdma-vm/cases.txt only
     #[arg(long)]
     quick: bool,
-    /// Runs only the rows of the suites whose names contain this, or "pingpong"
+    /// Runs one part only
+    #[arg(long)]
+    only: Option<Part>,
+    /// Runs only the rows of the suites, or the cases, whose names contain this
     #[arg(long)]
     rows: Option<String>,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The suites of transports and endpoints
+    Suites,
+    /// The reference's fi_pingpong
+    Pingpong,
+    /// The C cases
+    Cases,
+}
+
+/// Cases that one boot of the guest has time for.
+const MOST_CASES: usize = 150;
+/// Cases that a whole run leaves out, because they concern other providers, or because this one
+/// does not do what they test (`providers/verbs/README.md`).
+const EXCEPT: &[&str] = &[];
+/// The cases of a quick run; with a "#" in front, a comment.
+const QUICK: &str = "testing/rdma-vm/cases.txt";
 
 /// Builds the guest and runs the tests in it.
 pub(crate) fn verbs(options: &Options) -> Outcome {
     let folder = disk::target().join("rdma-vm");
     let share = folder.join("share");
-    disk::make(&share)?;
+    disk::make(share.join("cases"))?;
     needs(run(Command::new("testing/rdma-vm/prepare.sh").arg(&folder)))?;
-    for suite in ["transports", "endpoints"] {
-        strip(&suite_program(suite)?, &share.join(suite))?;
+    let is_asked = |part| options.only.is_none_or(|only| only == part);
+    let mut runs = Vec::new();
+    if is_asked(Part::Suites) {
+        for suite in ["transports", "endpoints"] {
+            strip(&suite_program(suite)?, &share.join(suite))?;
+        }
+        runs.push("suites");
     }
-    run(&mut cargo(&["build", "-p", "ofi-capi", "--features", "verbs"]))?;
+    run(&mut cargo(&["build", "-p", "ofi-capi"]))?;
     strip(&disk::target().join("debug/libfabric.so").to_string_lossy(), &share.join("libfabric.so.1"))?;
-    let scripts = if options.quick { "SCRIPTS=5" } else { "SCRIPTS=50" };
+    if is_asked(Part::Pingpong) {
+        runs.push("pingpong");
+    }
+    let mut cases = if is_asked(Part::Cases) { cases(options, &share)? } else { Vec::new() };
+    let rest = cases.split_off(cases.len().min(MOST_CASES));
+    if !cases.is_empty() {
+        runs.push("cases");
+    }
     let rows = format!("ROWS={}", options.rows.as_deref().unwrap_or("verbs::"));
-    boot(&folder, &["verbs", scripts, &rows])
+    let scripts = if options.quick { "SCRIPTS=5" } else { "SCRIPTS=50" };
+    let list = share.join("cases/list");
+    disk::write(&list, cases.join("\n") + "\n")?;
+    boot(&folder, &["verbs", scripts, &rows, &format!("RUNS={}", runs.join(","))])?;
+    for cases in rest.chunks(MOST_CASES) {
+        disk::write(&list, cases.join("\n") + "\n")?;
+        boot(&folder, &["verbs", scripts, &rows, "RUNS=cases"])?;
+    }
+    Ok(())
+}
+
+/// Compiles the C cases; returns those to run, each with its program in front.
+fn cases(options: &Options, share: &Path) -> Result<Vec<String>, String> {
+    let quick = disk::read(root().join(QUICK))?;
+    let quick: Vec<&str> = quick.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let mut programs = BTreeSet::new();
+    if options.quick {
+        programs.extend(quick.iter().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())));
+    } else {
+        let sources = disk::list(root().join("capi/tests/c/cases"))?.into_iter();
+        let sources = sources.filter(|path| path.extension().is_some_and(|ending| ending == "c"));
+        programs.extend(sources.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())));
+    }
+    let mut out = Vec::new();
+    for program in &programs {
+        let built = share.join("cases").join(program);
+        let mut cc = cc(&built);
+        cc.args(["-Icapi/include", "-Itesting/harness/c", "-Icapi/tests/c"]);
+        cc.args(["-Wno-deprecated-declarations", "-Wno-unused-function", "-Wno-unused-variable"]);
+        cc.arg(format!("capi/tests/c/cases/{program}.c")).arg(share.join("libfabric.so.1")).args(["-lpthread", "-ldl"]);
+        needs(run(&mut cc))?;
+        let list = output(Command::new(&built).arg("--list").env("LD_LIBRARY_PATH", share))?;
+        let own = list.lines().filter_map(|line| line.split_once(' ')).filter(|(_, kind)| *kind != "helper");
+        out.extend(own.map(|(case, _)| format!("{program} {case}")));
+    }
+    if let Some(unknown) = quick.iter().find(|line| options.quick && !out.iter().any(|case| case == *line)) {
+        return Err(format!("{QUICK}: there is no case \"{unknown}\""));
+    }
+    let row = |case: &str| options.rows.as_ref().is_none_or(|rows| case.contains(rows.as_str()));
+    let is_left_out = |case: &str| case.split_once(' ').is_some_and(|(_, name)| EXCEPT.contains(&name));
+    out.retain(|case| row(case) && !is_left_out(case) && (!options.quick || quick.contains(&case.as_str())));
+    Ok(out)
 }
 
 /// The program of a suite, as cargo reports it.

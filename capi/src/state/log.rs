@@ -111,8 +111,13 @@ const fn log_provider(name: &'static core::ffi::CStr) -> LogProvider {
 
 /// The `fi_provider` of that name; the library itself is "core".
 pub(crate) fn named(provider: &str) -> *const fi_provider {
-    static PROVIDERS: [LogProvider; 4] =
-        [log_provider(c"core"), log_provider(c"tcp"), log_provider(c"udp"), log_provider(c"shm")];
+    static PROVIDERS: [LogProvider; 5] = [
+        log_provider(c"core"),
+        log_provider(c"tcp"),
+        log_provider(c"udp"),
+        log_provider(c"shm"),
+        log_provider(c"verbs"),
+    ];
     let of = |name: &LogProvider| {
         // SAFETY: the name is a literal.
         unsafe { core::ffi::CStr::from_ptr(name.0.name) }.to_bytes() == provider.as_bytes()

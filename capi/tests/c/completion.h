@@ -3,6 +3,7 @@
 #ifndef COMPLETION_H
 #define COMPLETION_H
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,6 +11,14 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include "check.h"
+
+/* The address of this host at which endpoints open: OFI_TEST_ADDRESS, or that of the loopback interface. */
+static inline const char *own_node(void)
+{
+	const char *node = getenv("OFI_TEST_ADDRESS");
+
+	return node ? node : "127.0.0.1";
+}
 
 static inline double seconds(void)
 {

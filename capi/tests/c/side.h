@@ -55,7 +55,7 @@ static inline struct fi_info *find(enum fi_ep_type type)
 	if (within_host())
 		CHECK(fi_getinfo(FI_VERSION(2, 6), NULL, NULL, 0, hints, &info) == 0);
 	else
-		CHECK(fi_getinfo(FI_VERSION(2, 6), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
+		CHECK(fi_getinfo(FI_VERSION(2, 6), own_node(), NULL, FI_SOURCE, hints, &info) == 0);
 	CHECK(info->domain_attr->threading == threading);
 	fi_freeinfo(hints);
 	return info;

@@ -274,14 +274,14 @@ fn infos_are_read_in_the_layout_of_the_provider_s_release() {
 fn layers_of_theirs_are_used_over_providers_of_theirs() {
     let place = Place::with(&[
         "layer.ofi_layer.1.2.6",
-        "good.verbs.1.2.6",
+        "good.usnic.1.2.6",
         "good.net.1.2.6",
         "good.sockets.1.2.6",
         "good.tcp.1.2.6",
     ]);
     let list = |arguments: &[&str]| names(&place.ask(arguments));
     // A fast network and its layers come first, and nothing of theirs is over ours.
-    let all = ["verbs", "built in", "sockets", "net", "net;ofi_layer", "verbs;ofi_layer"];
+    let all = ["usnic", "built in", "sockets", "net", "net;ofi_layer", "usnic;ofi_layer"];
     let sorted = |mut list: Vec<String>| {
         list.sort();
         list
@@ -289,25 +289,25 @@ fn layers_of_theirs_are_used_over_providers_of_theirs() {
     let found = list(&["list", "2.6"]);
     assert_eq!(found[..2], all[..2]);
     assert_eq!(sorted(found), sorted(all.map(str::to_owned).into()));
-    assert_eq!(list(&["list", "2.6", "0", "verbs"]), ["verbs", "verbs;ofi_layer"]);
-    assert_eq!(list(&["list", "2.6", "0", "verbs;ofi_layer"]), ["verbs;ofi_layer"]);
-    assert_eq!(list(&["list", "2.6", "0", "ofi_layer;verbs"]), ["verbs;ofi_layer"]);
-    assert_eq!(sorted(list(&["list", "2.6", "0", "ofi_layer"])), ["net;ofi_layer", "verbs;ofi_layer"]);
+    assert_eq!(list(&["list", "2.6", "0", "usnic"]), ["usnic", "usnic;ofi_layer"]);
+    assert_eq!(list(&["list", "2.6", "0", "usnic;ofi_layer"]), ["usnic;ofi_layer"]);
+    assert_eq!(list(&["list", "2.6", "0", "ofi_layer;usnic"]), ["usnic;ofi_layer"]);
+    assert_eq!(sorted(list(&["list", "2.6", "0", "ofi_layer"])), ["net;ofi_layer", "usnic;ofi_layer"]);
     // Some cores stand alone, unless a request names the layer too.
     assert_eq!(list(&["list", "2.6", "0", "sockets"]), ["sockets"]);
     assert_eq!(list(&["list", "2.6", "0", "sockets;ofi_layer"]), ["sockets;ofi_layer"]);
-    assert_eq!(sorted(list(&["list", "2.6", "0", "verbs;^ofi_layer"])), ["verbs"]);
+    assert_eq!(sorted(list(&["list", "2.6", "0", "usnic;^ofi_layer"])), ["usnic"]);
     let filtered = |value: &str| names(&text(&place.run(&["list", "2.6"]).variable("FI_PROVIDER", value)));
-    assert_eq!(filtered("verbs;ofi_layer"), ["verbs;ofi_layer"]);
-    assert_eq!(filtered("verbs"), ["verbs", "verbs;ofi_layer"]);
+    assert_eq!(filtered("usnic;ofi_layer"), ["usnic;ofi_layer"]);
+    assert_eq!(filtered("usnic"), ["usnic", "usnic;ofi_layer"]);
     assert_eq!(filtered("ofi_layer"), ["No"]);
     // Internal flags: cores alone, or what offloads (nothing here).
     let (core, offload) = ((1u64 << 59).to_string(), (1u64 << 61).to_string());
-    assert_eq!(list(&["list", "2.6", &core]), ["verbs", "net"]);
+    assert_eq!(list(&["list", "2.6", &core]), ["usnic", "net"]);
     assert_eq!(list(&["list", "2.6", &core, "sockets;^ofi_layer"]), ["sockets"]);
     assert_eq!(place.ask(&["list", "2.6", &offload]), "No data available\n");
     // Opened by their names, also above.
-    for name in ["verbs", "verbs;ofi_layer", "ofi_layer"] {
+    for name in ["usnic", "usnic;ofi_layer", "ofi_layer"] {
         assert_eq!(place.ask(&["open", name]), "open 2.1\n", "{name}");
     }
     // An application without loaded providers gets no internal flag.

@@ -74,7 +74,7 @@ pub(crate) fn both(run: &Run) -> (String, String) {
 
 /// The names in a list of infos, each once in order; all built-in ones are "built in".
 pub(crate) fn names(list: &str) -> Vec<String> {
-    let built_in = ["tcp", "tcp;ofi_rxm", "shm", "udp"];
+    let built_in = ["tcp", "tcp;ofi_rxm", "shm", "udp", "verbs", "verbs;ofi_rxm"];
     let name = |line: &str| {
         let name = line.split(' ').next().unwrap_or_default();
         if built_in.contains(&name) { "built in".to_owned() } else { name.to_owned() }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 #[test]
 fn fi_info_says_where_providers_come_from() {
-    let place = Place::with(&["good.verbs.7.2.6", "good.wonder.3.1.13", "ini_crash.bad.1.2.6", "good.udp.9.2.6"]);
+    let place = Place::with(&["good.usnic.7.2.6", "good.wonder.3.1.13", "ini_crash.bad.1.2.6", "good.udp.9.2.6"]);
     place.add(&wrong("wrong.so", &[], Headers::Ours), &["load_prints.noisy.4.2.6"]);
     let info = |arguments: &[&str]| {
         let run = Run::new(built("fi_info"), 60).on(fabric()).arguments(arguments);
@@ -15,13 +15,13 @@ fn fi_info_says_where_providers_come_from() {
     };
     let (list, said) = info(&["--explain"]);
     let providers: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("provider: ")).collect();
-    assert_eq!(providers[0], "verbs");
+    assert_eq!(providers[0], "usnic");
     assert_eq!(providers.iter().filter(|name| **name == "udp").count(), 1);
     assert!(providers.contains(&"tcp") && !providers.contains(&"wonder"), "{list}");
-    assert!(list.contains("provider: verbs\n    fabric: wrong fabric\n    domain: wrong domain\n    version: 7.0\n"));
-    let verbs = format!("  verbs 7.0: {}, built for interface 2.6\n", place.file("good.verbs.7.2.6").display());
+    assert!(list.contains("provider: usnic\n    fabric: wrong fabric\n    domain: wrong domain\n    version: 7.0\n"));
+    let usnic = format!("  usnic 7.0: {}, built for interface 2.6\n", place.file("good.usnic.7.2.6").display());
     for line in [
-        verbs.as_str(),
+        usnic.as_str(),
         "  tcp 206.0: built in\n",
         "  noisy 4.0: ",
         "wonder (loaded): version: wonder is built for interface 1.13, older than the requested 2.6\n",
@@ -30,10 +30,10 @@ fn fi_info_says_where_providers_come_from() {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert!(!said.contains("  udp 206.0"), "{said}");
-    let (json, _) = info(&["--json", "--explain", "-p", "verbs"]);
-    assert!(json.contains("\"origin\": \"loaded\"") && json.contains("good.verbs.7.2.6-fi.so"), "{json}");
-    assert_eq!(info(&["-p", "verbs"]).0.matches("provider: ").count(), 1);
-    assert!(info(&["-p", "verbs", "-v"]).0.contains("prov_name: verbs\n"));
+    let (json, _) = info(&["--json", "--explain", "-p", "usnic"]);
+    assert!(json.contains("\"origin\": \"loaded\"") && json.contains("good.usnic.7.2.6-fi.so"), "{json}");
+    assert_eq!(info(&["-p", "usnic"]).0.matches("provider: ").count(), 1);
+    assert!(info(&["-p", "usnic", "-v"]).0.contains("prov_name: usnic\n"));
     assert!(info(&["-l"]).0.contains("wonder:\n    version: 3.0\n"));
 }
 

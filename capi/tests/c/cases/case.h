@@ -171,7 +171,7 @@ static inline struct fi_info *find(const struct want *w)
 {
 	struct fi_info *hints = hints_for(w), *info = NULL;
 	int local = within_host(w);
-	int ret = fi_getinfo(w->api ? w->api : API, local ? NULL : "127.0.0.1", NULL, local ? 0 : FI_SOURCE, hints, &info);
+	int ret = fi_getinfo(w->api ? w->api : API, local ? NULL : own_node(), NULL, local ? 0 : FI_SOURCE, hints, &info);
 
 	fi_freeinfo(hints);
 	if (ret == -FI_ENODATA)

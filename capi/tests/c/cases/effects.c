@@ -62,7 +62,7 @@ CASE_OURS(rma_data_takes_no_receive)
 
 	hints->mode |= FI_RX_CQ_DATA;
 	hints->rx_attr->mode = FI_RX_CQ_DATA;
-	CHECK(fi_getinfo(API, local ? NULL : "127.0.0.1", NULL, local ? 0 : FI_SOURCE, hints, &info) == 0);
+	CHECK(fi_getinfo(API, local ? NULL : own_node(), NULL, local ? 0 : FI_SOURCE, hints, &info) == 0);
 	for (each = info; each; each = each->next)
 		CHECK(!(each->mode & FI_RX_CQ_DATA) && !(each->rx_attr->mode & FI_RX_CQ_DATA));
 	fi_freeinfo(hints);
