@@ -59,12 +59,19 @@ pub fn each_interface(sysfs: &Path, mut visit: impl FnMut(&str, &str)) -> io::Re
         each_name(&ports, |port| {
             let interfaces = joined(&joined(&ports, port)?, "gid_attrs/ndevs")?;
             let (mut text, mut last) = ([0; LINE], [0; LINE]);
+            let mut unused = 0;
             each_name(&interfaces, |entry| {
+                // A table has 1024 entries on some devices, and few are used.
+                if unused == MOST_UNUSED {
+                    return Ok(());
+                }
                 // The unused entries of the table cannot be read; most used ones repeat the name.
-                if let Some(name) = line(&joined(&interfaces, entry)?, &mut text)?
-                    && !name.is_empty()
-                    && last.split(|byte| *byte == 0).next() != Some(name.as_bytes())
-                {
+                let Some(name) = line(&joined(&interfaces, entry)?, &mut text)?.filter(|name| !name.is_empty()) else {
+                    unused += 1;
+                    return Ok(());
+                };
+                unused = 0;
+                if last.split(|byte| *byte == 0).next() != Some(name.as_bytes()) {
                     visit(device, name);
                     last = [0; LINE];
                     last[..name.len()].copy_from_slice(name.as_bytes());
@@ -75,6 +82,9 @@ pub fn each_interface(sysfs: &Path, mut visit: impl FnMut(&str, &str)) -> io::Re
     })
 }
 
+/// So many unused entries in a row are taken for the end of a table: the kernel fills the first
+/// unused entry, so there are gaps only where addresses have gone away.
+const MOST_UNUSED: u32 = 32;
 /// The longest line that is read: more than a GID has.
 const LINE: usize = 64;
 
@@ -197,6 +207,21 @@ mod tests {
         let mut found = Vec::new();
         each_interface(root.path(), |device, interface| found.push(format!("{device} {interface}"))).unwrap();
         assert_eq!(found, ["rxe0 eth0", "rxe0 eth", "mlx5_10 ib0"]);
+    }
+
+    #[test]
+    fn a_table_ends_with_its_unused_entries() {
+        let table = |used: &[usize], len| {
+            let path = |entry| format!("rxe0/ports/1/gid_attrs/ndevs/{entry}");
+            let text = |entry: usize| if used.contains(&entry) { format!("eth{entry}\n") } else { "\n".to_owned() };
+            let files: Vec<_> = (0..len).map(|entry| (path(entry), text(entry))).collect();
+            let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            let (root, mut found) = (sysfs(&files), Vec::new());
+            each_interface(root.path(), |_, interface| found.push(interface.to_owned())).unwrap();
+            found
+        };
+        assert_eq!(table(&[0, 32], 40), ["eth0", "eth32"]);
+        assert_eq!(table(&[0, 33], 40), ["eth0"]);
     }
 
     #[test]
