@@ -82,8 +82,8 @@ pub trait Device: Sized + Send + Debug + 'static {
     /// Accepts a connection; the peer gets `data`. All slots for receiving are posted before.
     ///
     /// # Errors
-    /// The system's: no memory, or more of it would be locked than the limit allows.
-    fn accept(&mut self, slot: u32, pair: &mut Self::Pair, data: &[u8]) -> io::Result<()>;
+    /// Why that is impossible: no memory, or more of it would be locked than the limit allows.
+    fn accept(&mut self, slot: u32, pair: &mut Self::Pair, data: &[u8]) -> Result<(), Down>;
     /// Takes over a connection that another device object has accepted. From now on its events and
     /// completions come from here.
     ///

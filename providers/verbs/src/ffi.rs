@@ -11,7 +11,7 @@ mod memory;
 mod pair;
 mod queue;
 
-use crate::device::{Device, Event, Pair};
+use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT};
 use channel::Channel;
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -20,6 +20,7 @@ use library::Libraries;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::Down;
+use ofi_os::limits::{self, Limit};
 use ofi_os::wait_fd::FdWaitObject;
 use pair::Stage;
 pub use pair::{Done, QueuePair};
@@ -94,6 +95,24 @@ fn failure(doing: &str, status: i32) -> Down {
     Down::new(Cause::Connect, errno, format!("{doing}: {errno:?}"))
 }
 
+/// An error in words. One for lack of memory names the limit of locked memory, in bytes.
+fn in_words(error: &io::Error, limit: Option<u64>) -> String {
+    match limit {
+        Some(limit) if error.raw_os_error() == Some(Errno::ENOMEM.raw()) => format!(
+            "{error}: a connection locks {} KiB of memory, and the limit is {} KiB in all (ulimit -l)",
+            (usize::from(RECEIVES + SENDS) * SLOT) >> 10,
+            limit >> 10
+        ),
+        _ => error.to_string(),
+    }
+}
+
+fn connect_failure(error: &io::Error) -> Down {
+    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+    let limit = limits::limit(Limit::LockedMemory).map(|(soft, _)| soft).filter(|soft| *soft != u64::MAX);
+    Down::new(Cause::Connect, errno, format!("connect to the peer: {}", in_words(error, limit)))
+}
+
 impl System {
     /// Opens the device at an address, or, to connect from any, at none.
     ///
@@ -126,10 +145,12 @@ impl System {
         let id = self.channel.identifier(LISTENER)?;
         let pair = QueuePair::new(id, self.channel.clone(), LISTENER, Stage::Later, Vec::new());
         self.local = pair.listen(addr, BACKLOG)?;
-        if pair.context().is_none() {
-            return Err(missing("no RDMA device has this address"));
-        }
+        let context = pair.context().ok_or_else(|| missing("no RDMA device has this address"))?;
         self.listener = Some(pair);
+        if !self.separate {
+            // Now, so that the first connection does not wait for it.
+            self.queue(context, LISTENER)?;
+        }
         Ok(())
     }
 
@@ -270,10 +291,7 @@ impl Device for System {
     }
 
     fn advance(&mut self, pair: &mut QueuePair) -> Result<(), Down> {
-        let fail = |error: io::Error| {
-            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-            Down::new(Cause::Connect, errno, format!("connect to the peer: {error}"))
-        };
+        let fail = |error: io::Error| connect_failure(&error);
         match pair.stage {
             Stage::Address => pair.resolve_route(STEP).map_err(fail),
             Stage::Route => {
@@ -289,13 +307,13 @@ impl Device for System {
         }
     }
 
-    fn accept(&mut self, slot: u32, pair: &mut QueuePair, data: &[u8]) -> io::Result<()> {
+    fn accept(&mut self, slot: u32, pair: &mut QueuePair, data: &[u8]) -> Result<(), Down> {
+        let fail = |error: io::Error| connect_failure(&error);
         let key = self.next_key(slot);
         pair.set_key(key);
-        let context = pair.context().ok_or_else(|| missing("the request came from no device"))?;
-        let queue = self.queue(context, key)?;
-        pair.join(queue)?;
-        pair.answer(data)
+        let context = pair.context().ok_or_else(|| fail(missing("the request came from no device")))?;
+        let queue = self.queue(context, key).map_err(fail)?;
+        pair.join(queue).and_then(|()| pair.answer(data)).map_err(fail)
     }
 
     fn attach(&mut self, slot: u32, pair: &mut QueuePair) -> io::Result<()> {
@@ -370,5 +388,20 @@ impl Device for System {
 
     fn random(&mut self) -> [u8; 16] {
         ofi_os::random()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_memory_names_the_limit() {
+        let lack = io::Error::from_raw_os_error(Errno::ENOMEM.raw());
+        let text = in_words(&lack, Some(64 << 10));
+        assert!(text.contains("384 KiB") && text.contains("64 KiB in all (ulimit -l)"), "{text}");
+        assert!(!in_words(&lack, None).contains("ulimit"));
+        let other = io::Error::from_raw_os_error(Errno::EIO.raw());
+        assert!(!in_words(&other, Some(64 << 10)).contains("ulimit"));
     }
 }

@@ -8,6 +8,7 @@ use crate::conn::{Conn, Report};
 use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT, Work};
 use crate::wire::{self, Grant, Kind};
 use ofi_core::error::Result;
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, AddrFormat, Cause, Errno, Error, Instant};
 use ofi_engine::transport::{
@@ -240,9 +241,9 @@ impl<D: Device> VerbsTransport<D> {
             }
         }
         let slot = self.next_slot();
-        // Without memory the peer finds its connection ended: it may try again.
-        if self.device.accept(slot, &mut pair, &own_grant().encode()).is_err() {
-            return;
+        if let Err(why) = self.device.accept(slot, &mut pair, &own_grant().encode()) {
+            log::log("verbs", Level::Warn, Subsystem::EpCtrl, || format!("a request from {from} fails: {}", why.text));
+            return pair.reject(&own_grant().encode());
         }
         self.settings.account.charge(COST);
         self.half_open.push_back((pair.key(), now));

@@ -269,12 +269,13 @@ impl Device for FakeDevice {
         listener.ok_or_else(refused)?.push_event(Event::Requested { pair: far, from: pair.from, data });
         Ok(())
     }
-    fn accept(&mut self, slot: u32, pair: &mut FakePair, data: &[u8]) -> io::Result<()> {
+    fn accept(&mut self, slot: u32, pair: &mut FakePair, data: &[u8]) -> Result<(), Down> {
         let key = self.next_key(slot);
         pair.belong(key, &self.reports);
         (0..RECEIVES).for_each(|slot| pair.post_receive(slot).expect("it is new"));
         let sides = lock(&pair.wire);
-        let Some(reports) = &sides[0].reports else { return Err(io::ErrorKind::NotConnected.into()) };
+        let gone = || Down::new(Cause::Connect, Errno::ECONNRESET, "the peer has gone");
+        let reports = sides[0].reports.as_ref().ok_or_else(gone)?;
         reports.push_event(Event::Connected(sides[0].key, data.to_vec()));
         Ok(())
     }
