@@ -1,5 +1,5 @@
 # Runs in the guest: the verbs provider on a software RDMA device. RUNS names what runs, separated by commas: "suites" (of
-# SCRIPTS random scripts, and the rows whose names contain ROWS), "pingpong", "cases" (those that the file cases lists).
+# SCRIPTS random scripts, and the rows whose names contain ROWS), "pingpong", "limits", "mpi", "cases" (those that the file cases lists).
 set -eu
 cd /share
 ip link set dummy0 address 02:00:00:00:00:01 mtu 4200 up
@@ -30,6 +30,23 @@ if runs pingpong; then
 	for kind in rdm msg; do
 		for size in 64 65536; do pingpong "$kind" "$size"; done
 	done
+fi
+if runs limits; then
+	# Without CAP_IPC_LOCK the limit counts, for root too.
+	cp cases/messages /run/
+	status=0
+	OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR timeout 60 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
+		prlimit --memlock=65536 /run/messages msg_receives_in_order >/run/said 2>&1 || status=$?
+	if ((status == 0)) || ! grep -q "the limit is 64 KiB in all (ulimit -l)" /run/said; then
+		echo "a connection that may not lock its memory: status $status"
+		tail -n 20 /run/said
+		exit 1
+	fi
+	echo "a limit of locked memory is named"
+fi
+if runs mpi; then
+	MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 FI_PROVIDER=verbs LD_LIBRARY_PATH=/run:/share/mpi/lib \
+		timeout 100 mpi/bin/mpiexec.hydra -n 2 mpi/rounds
 fi
 if runs cases; then
 	export OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR

@@ -406,6 +406,13 @@ fn compile(package: Package, name: &str) -> Result<PathBuf, String> {
     Ok(program)
 }
 
+/// Installs MPICH and compiles `testing/clients/rounds.c` with it: its folder, and the program.
+pub(crate) fn mpich_rounds() -> Result<(PathBuf, PathBuf), String> {
+    disk::make(home())?;
+    Package::Mpich.set_up()?;
+    Ok((Package::Mpich.folder(), compile(Package::Mpich, "rounds")?))
+}
+
 /// Compiles `testing/clients/count.c`.
 fn counter() -> Result<PathBuf, String> {
     let library = home().join("count.so");

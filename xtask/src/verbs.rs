@@ -1,11 +1,12 @@
-//! `xtask verbs`: the suites of transports and endpoints, fi_pingpong, and the C cases, over the
-//! verbs provider on a software RDMA device in a virtual machine.
+//! `xtask verbs`: the suites of transports and endpoints, fi_pingpong, MPICH and the C cases, over
+//! the verbs provider on a software RDMA device in a virtual machine.
 
+use crate::clients::mpich_rounds;
 use crate::disk;
 use crate::rdma_vm::{boot, cc, needs};
 use crate::run::{Outcome, cargo, output, root, run};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,10 @@ enum Part {
     Pingpong,
     /// The C cases
     Cases,
+    /// A C case with a limit of locked memory that is too low for a connection
+    Limits,
+    /// Two processes of MPICH
+    Mpi,
 }
 
 /// Cases that one boot of the guest has time for.
@@ -57,6 +62,14 @@ pub(crate) fn verbs(options: &Options) -> Outcome {
     strip(&disk::target().join("debug/libfabric.so").to_string_lossy(), &share.join("libfabric.so.1"))?;
     if is_asked(Part::Pingpong) {
         runs.push("pingpong");
+    }
+    if is_asked(Part::Limits) {
+        compile("messages", &share)?;
+        runs.push("limits");
+    }
+    if is_asked(Part::Mpi) {
+        mpi(&share.join("mpi"))?;
+        runs.push("mpi");
     }
     let mut cases = if is_asked(Part::Cases) { cases(options, &share)? } else { Vec::new() };
     let rest = cases.split_off(cases.len().min(MOST_CASES));
@@ -89,12 +102,7 @@ fn cases(options: &Options, share: &Path) -> Result<Vec<String>, String> {
     }
     let mut out = Vec::new();
     for program in &programs {
-        let built = share.join("cases").join(program);
-        let mut cc = cc(&built);
-        cc.args(["-Icapi/include", "-Itesting/harness/c", "-Icapi/tests/c"]);
-        cc.args(["-Wno-deprecated-declarations", "-Wno-unused-function", "-Wno-unused-variable"]);
-        cc.arg(format!("capi/tests/c/cases/{program}.c")).arg(share.join("libfabric.so.1")).args(["-lpthread", "-ldl"]);
-        needs(run(&mut cc))?;
+        let built = compile(program, share)?;
         let list = output(Command::new(&built).arg("--list").env("LD_LIBRARY_PATH", share))?;
         let own = list.lines().filter_map(|line| line.split_once(' ')).filter(|(_, kind)| *kind != "helper");
         out.extend(own.map(|(case, _)| format!("{program} {case}")));
@@ -106,6 +114,35 @@ fn cases(options: &Options, share: &Path) -> Result<Vec<String>, String> {
     let is_left_out = |case: &str| case.split_once(' ').is_some_and(|(_, name)| EXCEPT.contains(&name));
     out.retain(|case| row(case) && !is_left_out(case) && (!options.quick || quick.contains(&case.as_str())));
     Ok(out)
+}
+
+/// Compiles the program of a file of cases.
+fn compile(program: &str, share: &Path) -> Result<PathBuf, String> {
+    let built = share.join("cases").join(program);
+    let mut cc = cc(&built);
+    cc.args(["-Icapi/include", "-Itesting/harness/c", "-Icapi/tests/c"]);
+    cc.args(["-Wno-deprecated-declarations", "-Wno-unused-function", "-Wno-unused-variable"]);
+    cc.arg(format!("capi/tests/c/cases/{program}.c")).arg(share.join("libfabric.so.1")).args(["-lpthread", "-ldl"]);
+    needs(run(&mut cc))?;
+    Ok(built)
+}
+
+/// Copies MPICH, without its own libfabric, and a program to the share.
+fn mpi(to: &Path) -> Outcome {
+    let (from, program) = mpich_rounds()?;
+    for folder in ["bin", "lib"] {
+        disk::make(to.join(folder))?;
+    }
+    for file in ["bin/mpiexec.hydra", "bin/hydra_pmi_proxy", "lib/libmpi.so.12"] {
+        disk::copy(from.join(file), to.join(file))?;
+    }
+    for library in disk::list(from.join("lib/mpich"))? {
+        let name = library.file_name().unwrap_or_default();
+        if library.is_file() && name != "libfabric.so.1" {
+            disk::copy(&library, to.join("lib").join(name))?;
+        }
+    }
+    disk::copy(program, to.join("rounds"))
 }
 
 /// The program of a suite, as cargo reports it.
