@@ -1,9 +1,10 @@
 //! Turns records into a byte stream: the sending half of a connection, without its socket.
 //! Heads and small payloads are gathered in one buffer, large ones stay in place; order is kept.
 //!
-//! The rule for bursts (`README.md`): at least [`BURST`] messages of a burst leave before their
-//! call returns; later ones are held until a completion queue is read empty, more is posted
-//! [`HOLD`] after the last send, or [`FULL`] bytes are held.
+//! The rule for bursts (`README.md`): the first message of a burst leaves before its call returns,
+//! and unless the burst before was long, so do the next ones: [`BURST`] in all, or half as many
+//! large ones. Later ones are held until a completion queue is read empty, more is posted [`HOLD`]
+//! after the last send, or [`FULL`] bytes are held.
 
 use crate::reader::{HELLO, PREFIX};
 use ofi_core::Instant;
@@ -13,12 +14,17 @@ use ofi_memory::{Buffer, Chunk};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Messages at the start of a burst that are not held.
+/// Messages at the start of a burst that are not held, unless the last one was long.
 pub const BURST: u8 = 4;
+/// Messages of a long burst.
+pub const LONG: u16 = 16;
+/// A payload of this many bytes counts as two messages of a burst: the next ones cost less if they
+/// leave together.
+const LARGE: usize = 16 << 10;
 /// How long after the last send a message may still be held.
 pub const HOLD: Duration = Duration::from_micros(4);
 /// Held bytes that force a send.
-pub const FULL: usize = 512 << 10;
+pub const FULL: usize = 1 << 20;
 /// Payloads up to this size are copied behind their header.
 pub const COPY: usize = 1024;
 /// Larger payloads are padded to a stream position congruent to their address modulo 64.
@@ -51,8 +57,12 @@ pub struct Writer {
     /// The stream position of the next byte.
     position: u64,
     number: u16,
-    /// Messages of the current burst that were not held.
+    /// Messages of the current burst that were not held; a large one counts twice.
     burst: u8,
+    /// All messages of the current burst.
+    posted: u16,
+    /// The burst before was long: its like will be.
+    is_long: bool,
     /// [`Flush::ByRule`] calls since the queue was last empty.
     passes: u8,
     /// A control frame or a hello is queued: the next flush sends everything.
@@ -159,14 +169,16 @@ impl Writer {
         self.gathered.len() - self.sent
     }
 
-    /// Whether a message being posted is sent now. Calls `now` only if the time decides.
+    /// Whether a message of `len` bytes that is being posted is sent now. Calls `now` only if the
+    /// time decides.
     #[inline]
-    pub fn may_send(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    pub fn may_send(&mut self, len: usize, now: impl FnOnce() -> Instant) -> bool {
+        self.posted = self.posted.saturating_add(1);
         if !self.is_empty() {
             return false;
         }
-        if self.burst < BURST {
-            self.burst += 1;
+        if self.burst < if self.is_long { 1 } else { BURST } {
+            self.burst += if len < LARGE { 1 } else { 2 };
             return true;
         }
         now().since(self.last_send) > HOLD
@@ -187,7 +199,10 @@ impl Writer {
     pub fn pass(&mut self, how: Flush, now: impl FnOnce() -> Instant) -> bool {
         match how {
             Flush::All => {
-                self.burst = 0;
+                if self.posted > 0 {
+                    self.is_long = self.posted >= LONG;
+                }
+                (self.burst, self.posted) = (0, 0);
                 !self.is_empty()
             }
             Flush::ByRule if self.is_empty() => false,
@@ -300,16 +315,42 @@ mod tests {
     fn the_first_four_of_a_burst_leave_at_once() {
         let mut writer = Writer::default();
         writer.sent_at(at(0));
-        let sent = (0..6).map(|_| writer.may_send(|| at(1))).collect::<Vec<_>>();
+        let sent = (0..6).map(|_| writer.may_send(8, || at(1))).collect::<Vec<_>>();
         assert_eq!(sent, [true, true, true, true, false, false]);
-        assert!(writer.may_send(|| at(10)), "after a pause nothing is held");
+        assert!(writer.may_send(8, || at(10)), "after a pause nothing is held");
+    }
+
+    #[test]
+    fn the_first_two_large_ones_of_a_burst_leave_at_once() {
+        let mut writer = Writer::default();
+        writer.sent_at(at(0));
+        let sent = [LARGE, 8, LARGE, LARGE].map(|len| writer.may_send(len, || at(1)));
+        assert_eq!(sent, [true, true, true, false]);
+        writer.pass(Flush::All, || at(1));
+        assert_eq!([(); 3].map(|()| writer.may_send(LARGE, || at(1))), [true, true, false]);
+    }
+
+    #[test]
+    fn after_a_long_burst_only_the_first_message_of_the_next_one_leaves_at_once() {
+        let mut writer = Writer::default();
+        writer.sent_at(at(0));
+        let mut burst = |count| {
+            let left = (0..count).filter(|_| writer.may_send(8, || at(1))).count();
+            // A queue is read empty more than once.
+            for _ in 0..3 {
+                writer.pass(Flush::All, || at(1));
+            }
+            left
+        };
+        let counts = [3, LONG - 1, LONG, 2 * LONG, LONG - 1, 6];
+        assert_eq!(counts.map(|count| burst(usize::from(count))), [3, 4, 4, 1, 1, 4]);
     }
 
     #[test]
     fn an_emptied_queue_ends_the_burst_and_the_holding() {
         let mut writer = Writer::default();
         writer.sent_at(at(0));
-        while writer.may_send(|| at(1)) {}
+        while writer.may_send(8, || at(1)) {}
         writer.push_bytes(b"held");
         assert!(!writer.pass(Flush::ByRule, || at(1)), "there is more to read");
         assert!(writer.pass(Flush::ByRule, || at(5)), "held long enough");
@@ -319,7 +360,7 @@ mod tests {
         assert_eq!(out, b"held");
         writer.advance(4, |_, _| ());
         assert!(writer.is_idle());
-        assert!(writer.may_send(|| at(1)), "a new burst");
+        assert!(writer.may_send(8, || at(1)), "a new burst");
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl<N: Net> TcpTransport<N> {
                 false
             }
             Urgency::MoreFollows => false,
-            Urgency::Posted => conn.writer.may_send(|| net.now()) || !settings.hold && conn.writer.is_empty(),
+            Urgency::Posted => conn.writer.may_send(len, || net.now()) || !settings.hold && conn.writer.is_empty(),
         };
         if leaves {
             let outcome = match &payload {
