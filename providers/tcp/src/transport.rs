@@ -498,9 +498,9 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn is_busy(&self) -> bool {
+        // What is only due at some time counts with its deadline.
         let waits = !self.busy_writers.is_empty() || !self.broken.is_empty() || self.half_open.deadline().is_some();
-        let timed = !self.deadlines.is_empty() || !self.audits.is_empty();
-        timed || self.blocked > 0 || waits
+        waits || self.blocked > 0
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
