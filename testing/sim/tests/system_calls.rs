@@ -236,3 +236,30 @@ fn an_acknowledgment_and_the_reply_leave_in_one_frame() {
     a.close();
     b.close();
 }
+
+#[test]
+fn an_idle_endpoint_makes_no_system_calls_before_its_connection_is_audited() {
+    let calls = Calls::default();
+    let (mut a, mut b) = (open(1, &calls), open(2, &Calls::default()));
+    let at_b = Target::new(a.know(b.addr()), KEY, 0, 8);
+    let _memory = b.expose(KEY, vec![0; 8]);
+    loop {
+        let write = a.write(&at_b, vec![1; 8]);
+        expect(&RealTime, &mut [&mut a, &mut b], "the write is done", |sides| sides[0].is_done(write));
+        let sent = std::time::Instant::now();
+        let passes = || (0..1000).for_each(|_| assert!(a.cq.read(1, |_| ()).is_err()));
+        passes();
+        let before = calls.all();
+        passes();
+        let made = calls.all() - before;
+        if sent.elapsed() < Duration::from_millis(500) {
+            assert_eq!(made, 0, "system calls of 1,000 passes over an idle endpoint");
+            break;
+        }
+        // So late the audit may have been among them.
+    }
+    let before = calls.all();
+    expect(&RealTime, &mut [&mut a], "the connection is audited", |_| calls.all() > before);
+    a.close();
+    b.close();
+}
