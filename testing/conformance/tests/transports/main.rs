@@ -6,6 +6,7 @@ mod same_process;
 mod shm;
 mod tcp;
 mod verbs;
+mod verbs_order;
 mod wire;
 
 use libtest_mimic::Arguments;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     rows.extend(trials::<tcp::Loopback>(EXPECTED));
     rows.extend(trials::<shm::SharedMemory>(EXPECTED));
     rows.extend(trials::<verbs::Simulated>(EXPECTED));
+    rows.push(verbs_order::trial());
     if verbs::Hardware::is_named() {
         rows.extend(trials::<verbs::Hardware>(EXPECTED));
     }

@@ -219,9 +219,20 @@ impl Drop for FakePair {
     }
 }
 
+/// What others do before each look at a device's completions.
+#[derive(Default)]
+pub(crate) struct Meanwhile(Option<Box<dyn FnMut() + Send>>);
+
+impl core::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Meanwhile").field(&self.0.is_some()).finish()
+    }
+}
+
 /// A simulated device at one address.
 #[derive(Debug)]
 pub(crate) struct FakeDevice {
+    meanwhile: Meanwhile,
     addr: SocketAddr,
     net: Arc<Mutex<Net>>,
     reports: Arc<Reports>,
@@ -296,6 +307,9 @@ impl Device for FakeDevice {
         out.extend(lock(&self.reports.state).events.drain(..));
     }
     fn poll_completions(&mut self, out: &mut Vec<FakeDone>) {
+        if let Meanwhile(Some(others)) = &mut self.meanwhile {
+            others();
+        }
         let mut state = lock(&self.reports.state);
         let count = state.done.len().min(8);
         out.extend(state.done.drain(..count));
@@ -386,7 +400,16 @@ impl Medium for Hardware {
 pub(crate) struct Simulated(Arc<Mutex<Net>>);
 
 impl Simulated {
+    /// A transport before each of whose looks at its completions others make progress.
+    pub(crate) fn with_others(&self, others: impl FnMut() + Send + 'static) -> VerbsTransport<FakeDevice> {
+        self.transport(true, Meanwhile(Some(Box::new(others))))
+    }
+
     fn device(&self, listens: bool) -> VerbsTransport<FakeDevice> {
+        self.transport(listens, Meanwhile::default())
+    }
+
+    fn transport(&self, listens: bool, meanwhile: Meanwhile) -> VerbsTransport<FakeDevice> {
         let mut net = lock(&self.0);
         net.ports += 1;
         let addr = SocketAddr::from(([10, 0, 0, 1], net.ports));
@@ -394,7 +417,7 @@ impl Simulated {
         if listens {
             net.listeners.insert(addr, reports.clone());
         }
-        let device = FakeDevice { addr, net: self.0.clone(), reports, generation: 0 };
+        let device = FakeDevice { meanwhile, addr, net: self.0.clone(), reports, generation: 0 };
         let account = Arc::new(Account::new(usize::MAX));
         VerbsTransport::new(device, Settings { connect_deadline: Duration::from_secs(10), account })
     }

@@ -1,0 +1,114 @@
+//! The order of events of one poll during which the peer answers what the poll has just sent.
+
+use crate::verbs::Simulated;
+use fastrand::Rng;
+use libtest_mimic::Trial;
+use ofi_conformance::Medium;
+use ofi_core::Addr;
+use ofi_engine::transport::{
+    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token,
+    Transport, Urgency, Verdict,
+};
+use ofi_engine::wire::frame::{Frame, Violation};
+use ofi_memory::Buffer;
+use std::sync::{Arc, Mutex};
+
+/// More than the slots of a connection hold, so that its end waits in the sender's queue.
+const LEN: usize = 300 << 10;
+/// Polls until the payload and its answer must have arrived.
+const MOST_POLLS: usize = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Open,
+    /// The payload has left.
+    Sent,
+    /// The whole payload has arrived.
+    Arrived(LinkId),
+    /// The peer's frame without a payload has arrived.
+    Answered,
+}
+
+#[derive(Debug, Default)]
+struct Log(Vec<Heard>);
+
+impl LinkEvents for Log {
+    fn handle_connect_request(&mut self, _: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
+        Verdict::Accept(Vec::new())
+    }
+    fn handle_connected(&mut self, _: LinkId, _: &[u8]) -> Result<(), Down> {
+        self.0.push(Heard::Open);
+        Ok(())
+    }
+    fn handle_frame(&mut self, _: LinkId, _: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
+        Ok(match payload {
+            Incoming::Complete(_) => {
+                self.0.push(Heard::Answered);
+                Disposition::Done
+            }
+            Incoming::Streaming(take) => {
+                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take })
+            }
+        })
+    }
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<Disposition, Violation> {
+        Err(Violation("an offer"))
+    }
+    fn handle_recv_done(&mut self, link: LinkId, _: RecvTarget) -> Result<(), Violation> {
+        self.0.push(Heard::Arrived(link));
+        Ok(())
+    }
+    fn handle_send_done(&mut self, _: LinkId, _: Token, _: Buffer) {
+        self.0.push(Heard::Sent);
+    }
+    fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_recv_retry(&mut self, _: LinkId, _: RecvTarget) {}
+    fn handle_recv_failed(&mut self, _: LinkId, _: RecvTarget, _: Down) {}
+    fn handle_send_failed(&mut self, _: LinkId, _: Token, _: Buffer, _: Down) {}
+    fn handle_send_room(&mut self, _: LinkId) {}
+    fn handle_link_down(&mut self, _: LinkId, why: Down) {
+        panic!("a link goes down: {why:?}");
+    }
+}
+
+/// A payload is reported as sent before its answer, which one poll can read after it has sent the
+/// payload's last part.
+fn sent_before_answered() {
+    let mut net = Simulated::new(&mut Rng::with_seed(0));
+    let receiver = Arc::new(Mutex::new(net.open(&mut Rng::with_seed(0))));
+    let to = receiver.lock().expect("one thread").local_addr();
+    let mut seen = Log::default();
+    let mut sender = net.with_others(move || {
+        let mut receiver = receiver.lock().expect("one thread");
+        receiver.poll(&mut seen);
+        for heard in seen.0.drain(..) {
+            let Heard::Arrived(link) = heard else { panic!("{heard:?} at the receiver") };
+            let submitted = receiver.submit_control(link, &Frame::Ack { id: 1 }.encode(), Urgency::Control);
+            assert_eq!(submitted, ControlSubmitted::Taken);
+        }
+    });
+    let (mut log, mut polls) = (Log::default(), 0);
+    let mut until = |sender: &mut <Simulated as Medium>::Carrier, log: &mut Log, what| {
+        while !log.0.contains(&what) {
+            sender.poll(log);
+            polls += 1;
+            assert!(polls < MOST_POLLS, "{what:?} does not happen: {log:?}");
+        }
+    };
+    let link = sender.connect(&to, &[]).expect("the simulated device has room");
+    until(&mut sender, &mut log, Heard::Open);
+    let mut buffer = Some(Buffer::Owned(vec![7; LEN]));
+    let payload = Payload { buffer: &mut buffer, from: 0, len: LEN, token: Token(1), inject: false };
+    assert_eq!(sender.submit(link, &Frame::Data { token: 1 }.encode(), payload, Urgency::Posted), Submitted::Kept);
+    until(&mut sender, &mut log, Heard::Answered);
+    assert_eq!(log.0, [Heard::Open, Heard::Sent, Heard::Answered]);
+}
+
+/// The test of this file.
+pub(crate) fn trial() -> Trial {
+    Trial::test("verbs_sim::a_payload_is_sent_before_its_answer", || {
+        sent_before_answered();
+        Ok(())
+    })
+}
