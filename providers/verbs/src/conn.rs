@@ -332,8 +332,7 @@ impl<P: Pair> Conn<P> {
         if let Err(error) = self.pair.post_receive(slot) {
             self.fail(&error);
         }
-        self.credits.received();
-        Ok(())
+        self.credits.received().map_err(Down::violation)
     }
 
     /// Gives back everything that the link holds of the engine: it ends.

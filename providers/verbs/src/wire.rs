@@ -185,8 +185,15 @@ impl Credits {
     }
 
     /// A segment has arrived and its slot is posted again.
-    pub(crate) const fn received(&mut self) {
+    ///
+    /// # Errors
+    /// The peer had no credit for it.
+    pub(crate) const fn received(&mut self) -> Result<(), &'static str> {
+        if self.unreturned >= self.own {
+            return Err("the peer sends without credit");
+        }
         self.unreturned += 1;
+        Ok(())
     }
 
     /// The peer returns credits.
@@ -249,7 +256,7 @@ mod tests {
             let receive = |sides: &mut [Credits; 2], wires: &mut [VecDeque<u16>; 2], side: usize| {
                 if let Some(credits) = wires[1 - side].pop_front() {
                     sides[side].returned(credits).unwrap();
-                    sides[side].received();
+                    sides[side].received().unwrap();
                 }
             };
             for step in steps {
@@ -275,6 +282,18 @@ mod tests {
                 prop_assert!(sent > 20, "side {} is blocked: {:?}", side, sides);
             }
         }
+    }
+
+    #[test]
+    fn a_peer_that_sends_without_credit_is_refused() {
+        let mut credits = Credits::new(4);
+        credits.grant(4);
+        for _ in 0..4 {
+            assert_eq!(credits.received(), Ok(()));
+        }
+        assert!(credits.received().is_err());
+        assert_eq!(credits.take(), 4);
+        assert_eq!(credits.received(), Ok(()), "it has the credits back");
     }
 
     #[test]
