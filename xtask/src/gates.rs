@@ -53,7 +53,7 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "tcp", None, 1850),
     ("unexpected message", "memory", Some(UNEXPECTED), 1950),
     ("write", "memory", Some("write"), 2390),
-    ("write", "tcp", Some("write"), 4030),
+    ("write", "tcp", Some("write"), 4040),
     ("fetch-add", "memory", Some("fetch-add"), 4210),
     ("fetch-add", "tcp", Some("fetch-add"), 5930),
 ];

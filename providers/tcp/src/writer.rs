@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Messages at the start of a burst that are not held, unless the last one was long.
 pub const BURST: u8 = 4;
-/// Messages of a long burst.
+/// Records of a long burst.
 pub const LONG: u16 = 16;
 /// A payload of this many bytes counts as two messages of a burst: the next ones cost less if they
 /// leave together.
@@ -57,12 +57,11 @@ pub struct Writer {
     /// The stream position of the next byte.
     position: u64,
     number: u16,
-    /// Messages of the current burst that were not held; a large one counts twice.
+    /// Messages of the current burst that were not held; a large one counts twice. After a long
+    /// burst all but one count as used from the start.
     burst: u8,
-    /// All messages of the current burst.
-    posted: u16,
-    /// The burst before was long: its like will be.
-    is_long: bool,
+    /// The number of the first record of the current burst.
+    first: u16,
     /// [`Flush::ByRule`] calls since the queue was last empty.
     passes: u8,
     /// A control frame or a hello is queued: the next flush sends everything.
@@ -169,19 +168,25 @@ impl Writer {
         self.gathered.len() - self.sent
     }
 
-    /// Whether a message of `len` bytes that is being posted is sent now. Calls `now` only if the
-    /// time decides.
+    /// Whether a message being posted is sent now. Calls `now` only if the time decides.
     #[inline]
-    pub fn may_send(&mut self, len: usize, now: impl FnOnce() -> Instant) -> bool {
-        self.posted = self.posted.saturating_add(1);
+    pub fn may_send(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if !self.is_empty() {
             return false;
         }
-        if self.burst < if self.is_long { 1 } else { BURST } {
-            self.burst += if len < LARGE { 1 } else { 2 };
+        if self.burst < BURST {
+            self.burst += 1;
             return true;
         }
         now().since(self.last_send) > HOLD
+    }
+
+    /// A payload of `len` bytes is sent now, after [`Self::may_send`].
+    #[inline]
+    pub const fn count_large(&mut self, len: usize) {
+        if len >= LARGE {
+            self.burst = self.burst.saturating_add(1);
+        }
     }
 
     /// Whether the queue is sent when `more` bytes join it.
@@ -199,10 +204,11 @@ impl Writer {
     pub fn pass(&mut self, how: Flush, now: impl FnOnce() -> Instant) -> bool {
         match how {
             Flush::All => {
-                if self.posted > 0 {
-                    self.is_long = self.posted >= LONG;
+                if self.number != self.first {
+                    let is_long = self.number.wrapping_sub(self.first) >= LONG;
+                    self.burst = if is_long { BURST - 1 } else { 0 };
+                    self.first = self.number;
                 }
-                (self.burst, self.posted) = (0, 0);
                 !self.is_empty()
             }
             Flush::ByRule if self.is_empty() => false,
@@ -215,7 +221,7 @@ impl Writer {
 
     /// True if the burst is over and nothing is queued: flushes can skip this writer.
     pub fn is_idle(&self) -> bool {
-        self.is_empty() && self.burst == 0
+        self.is_empty() && self.number == self.first
     }
 
     /// Calls `send` with the next chunks of the queue.
@@ -315,19 +321,28 @@ mod tests {
     fn the_first_four_of_a_burst_leave_at_once() {
         let mut writer = Writer::default();
         writer.sent_at(at(0));
-        let sent = (0..6).map(|_| writer.may_send(8, || at(1))).collect::<Vec<_>>();
+        let sent = (0..6).map(|_| writer.may_send(|| at(1))).collect::<Vec<_>>();
         assert_eq!(sent, [true, true, true, true, false, false]);
-        assert!(writer.may_send(8, || at(10)), "after a pause nothing is held");
+        assert!(writer.may_send(|| at(10)), "after a pause nothing is held");
+    }
+
+    /// Posts a message with a payload of `len` bytes. True if it leaves at once.
+    fn post(writer: &mut Writer, len: usize) -> bool {
+        writer.head(&[1; 16], len, 0);
+        let leaves = writer.may_send(|| at(1));
+        if leaves {
+            writer.count_large(len);
+        }
+        leaves
     }
 
     #[test]
     fn the_first_two_large_ones_of_a_burst_leave_at_once() {
         let mut writer = Writer::default();
         writer.sent_at(at(0));
-        let sent = [LARGE, 8, LARGE, LARGE].map(|len| writer.may_send(len, || at(1)));
-        assert_eq!(sent, [true, true, true, false]);
+        assert_eq!([LARGE, 8, LARGE, LARGE].map(|len| post(&mut writer, len)), [true, true, true, false]);
         writer.pass(Flush::All, || at(1));
-        assert_eq!([(); 3].map(|()| writer.may_send(LARGE, || at(1))), [true, true, false]);
+        assert_eq!([LARGE; 3].map(|len| post(&mut writer, len)), [true, true, false]);
     }
 
     #[test]
@@ -335,7 +350,7 @@ mod tests {
         let mut writer = Writer::default();
         writer.sent_at(at(0));
         let mut burst = |count| {
-            let left = (0..count).filter(|_| writer.may_send(8, || at(1))).count();
+            let left = (0..count).filter(|_| post(&mut writer, 8)).count();
             // A queue is read empty more than once.
             for _ in 0..3 {
                 writer.pass(Flush::All, || at(1));
@@ -343,14 +358,14 @@ mod tests {
             left
         };
         let counts = [3, LONG - 1, LONG, 2 * LONG, LONG - 1, 6];
-        assert_eq!(counts.map(|count| burst(usize::from(count))), [3, 4, 4, 1, 1, 4]);
+        assert_eq!(counts.map(&mut burst), [3, 4, 4, 1, 1, 4]);
     }
 
     #[test]
     fn an_emptied_queue_ends_the_burst_and_the_holding() {
         let mut writer = Writer::default();
         writer.sent_at(at(0));
-        while writer.may_send(8, || at(1)) {}
+        while post(&mut writer, 8) {}
         writer.push_bytes(b"held");
         assert!(!writer.pass(Flush::ByRule, || at(1)), "there is more to read");
         assert!(writer.pass(Flush::ByRule, || at(5)), "held long enough");
@@ -360,7 +375,7 @@ mod tests {
         assert_eq!(out, b"held");
         writer.advance(4, |_, _| ());
         assert!(writer.is_idle());
-        assert!(writer.may_send(8, || at(1)), "a new burst");
+        assert!(writer.may_send(|| at(1)), "a new burst");
     }
 
     #[test]

@@ -149,11 +149,12 @@ impl<N: Net> TcpTransport<N> {
                 false
             }
             Urgency::MoreFollows => false,
-            Urgency::Posted => conn.writer.may_send(len, || net.now()) || !settings.hold && conn.writer.is_empty(),
+            Urgency::Posted => conn.writer.may_send(|| net.now()) || !settings.hold && conn.writer.is_empty(),
         };
         if leaves {
             let outcome = match &payload {
                 Some(Payload { buffer: Some(buffer), .. }) if len > COPY => {
+                    conn.writer.count_large(len);
                     send_from(net, &conn.socket, head.bytes(), buffer, from, len)
                 }
                 Some(Payload { buffer: Some(buffer), .. }) => {
