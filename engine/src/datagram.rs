@@ -19,7 +19,7 @@ use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Error, Failure, 
 use ofi_memory::{Buffer, Ticket};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::{AtomicBool, AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -166,6 +166,8 @@ pub struct DatagramEndpoint<D: Datagrams, K: LockKind> {
     /// In the progress sets of its queues and counters, and of the progress thread.
     memberships: Bindings,
     auto: Option<Arc<Auto>>,
+    /// How often it was polled, if there is a progress thread.
+    polls: AtomicU32,
 }
 
 impl<D: Datagrams, K: LockKind> fmt::Debug for DatagramEndpoint<D, K> {
@@ -326,6 +328,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             bindings: Bindings::default(),
             memberships: Bindings::default(),
             auto,
+            polls: AtomicU32::new(0),
         })
     }
 
@@ -558,7 +561,17 @@ impl<D: Datagrams, K: LockKind> Drop for Inner<D, K> {
 
 impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
     fn poll(&self) -> PollOutcome {
-        PollOutcome { active: K::lock(&self.inner).poll(), busy: false }
+        let mut inner = K::lock(&self.inner);
+        if self.auto.is_some() {
+            // Relaxed, and no atomic increment: the endpoint's lock is held, and readers compare.
+            self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+        PollOutcome { active: inner.poll(), busy: false }
+    }
+
+    fn polls(&self) -> Option<u32> {
+        // Relaxed: a guess of who polls.
+        Some(self.polls.load(Ordering::Relaxed))
     }
 
     fn flush(&self, _how: Flush) {}

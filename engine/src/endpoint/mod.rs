@@ -48,7 +48,7 @@ use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, Errno, Error, Instant};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use watched::Watched;
@@ -74,6 +74,9 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     events: Mutex<Option<Events>>,
     /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
     auto: Option<Arc<Auto>>,
+    /// How often it was polled, if there is a progress thread, which leaves it to the application
+    /// while that polls it.
+    polls: AtomicU32,
     /// The scalable endpoint that it is a context of.
     portal: Option<(Arc<dyn Portal>, Contexts)>,
 }
@@ -142,6 +145,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             watched: Watched::default(),
             events: Mutex::new(None),
             auto,
+            polls: AtomicU32::new(0),
             portal,
         })
     }

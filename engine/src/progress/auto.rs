@@ -1,6 +1,6 @@
 //! Automatic progress (FI_PROGRESS_AUTO, fi_domain(3)): a domain's progress thread. It sleeps on a
 //! wait object and wakes for its endpoints' descriptors, for deadlines, and for posted operations
-//! that the call could not finish.
+//! that the call could not finish. Endpoints that the application polls are left to it.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{ringer, write};
@@ -12,6 +12,9 @@ use ofi_sync::doorbell::{Bed, Doorbell};
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::sync::Arc;
+
+/// Consecutive passes with traffic after which the thread looks whether the application polls.
+const PASSES: u32 = 64;
 
 /// The progress thread of a domain.
 pub struct Auto {
@@ -42,13 +45,20 @@ impl Auto {
     /// The thread's main loop: returns after [`Self::stop`].
     pub fn run(&self) {
         let mut keys = Vec::new();
+        // Passes since the set looked whether the application polls, too.
+        let mut passes: u32 = 0;
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
+            passes = passes.saturating_add(1);
             if self.progress.progress() {
+                if passes >= PASSES {
+                    self.progress.rest(self.wait_object.now(), passes);
+                    passes = 0;
+                }
                 continue;
             }
             self.progress.flush(Flush::All);
-            let _sleeper = self.progress.sleeper();
+            let sleeper = self.progress.sleeper();
             if self.progress.before_sleep() {
                 continue;
             }
@@ -62,9 +72,15 @@ impl Auto {
                 continue;
             }
             let now = self.wait_object.now();
+            // By a timer: the timeout of epoll_wait(2) has milliseconds.
+            self.wait_object.set_timer(self.progress.next_look());
             let timeout = self.progress.next_deadline().map(|when| when.since(now));
             self.progress.sleep(timeout, &mut keys);
             self.bell.disarm(Bed::Shared);
+            drop(sleeper);
+            // The last look before the sleep was a pass, too.
+            self.progress.rest(self.wait_object.now(), passes + 1);
+            passes = 0;
         }
     }
 

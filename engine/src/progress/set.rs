@@ -6,6 +6,7 @@
 pub use super::watchers::Watcher;
 use super::watchers::Watchers;
 use super::yield_pace::YieldPace;
+use rest::{Polled, Resting};
 use crate::hash::HashMap;
 use crate::transport::Flush;
 use ofi_core::Instant;
@@ -18,6 +19,8 @@ use ofi_sync::ready_list::{ReadyList, Waker};
 use slab::Slab;
 use std::fmt;
 use std::time::Duration;
+
+mod rest;
 
 /// Polls without traffic after which a pollable becomes idle.
 const PATIENCE: u16 = 128;
@@ -69,6 +72,11 @@ pub trait Pollable: Send + Sync {
     fn descriptor(&self) -> Option<Descriptor>;
     /// The flag by which it queues itself for progress.
     fn ready_flag(&self) -> &ReadyFlag;
+    /// How often it has been polled, by all threads (wraps). `None` if it does not count that, so
+    /// that a progress thread never leaves it to the application.
+    fn polls(&self) -> Option<u32> {
+        None
+    }
     /// A number that identifies it, if it joins a set once for each of several endpoints: the set
     /// polls it once.
     fn shared_as(&self) -> Option<usize> {
@@ -88,6 +96,8 @@ struct Entry {
     armed: bool,
     /// How often it has joined, if it is shared; otherwise once.
     joined: usize,
+    /// When a progress thread last saw how often others poll it.
+    polled: Polled,
 }
 
 struct State {
@@ -103,6 +113,8 @@ struct State {
     sleepers: usize,
     /// Threads of the application, and reactors, that may sleep on the wait object's descriptor.
     watchers: Watchers,
+    /// Pollables that a progress thread leaves to the application.
+    resting: Resting,
     /// The number of active pollables at which a pass has nothing to do but poll them. A number
     /// that is never reached while there are watchers, or no pollables at all.
     all_active: usize,
@@ -153,6 +165,7 @@ impl<K: LockKind> ProgressSet<K> {
             due: Vec::new(),
             sleepers: 0,
             watchers: Watchers::default(),
+            resting: Resting::default(),
             all_active: usize::MAX,
             passes: 0,
             nudges: 0,
@@ -192,7 +205,7 @@ impl<K: LockKind> ProgressSet<K> {
         }
         let standby = usize::from(pollable.is_standby());
         pollable.ready_flag().attach(&self.ready_list, key);
-        entry.insert(Entry { pollable, armed: false, joined: 1 });
+        entry.insert(Entry { pollable, armed: false, joined: 1, polled: Polled::default() });
         if let Some(shared) = shared {
             state.shared.insert(shared, key);
         }
@@ -213,14 +226,16 @@ impl<K: LockKind> ProgressSet<K> {
             entry.joined -= 1;
             return;
         }
-        if let Some(Entry { pollable, armed, .. }) = state.pollables.try_remove(key) {
+        if let Some(Entry { pollable, armed, polled, .. }) = state.pollables.try_remove(key) {
             if let Some(shared) = pollable.shared_as() {
                 state.shared.remove(&shared);
             }
             if armed {
                 pollable.disarm();
             }
-            if state.is_slept_on() {
+            if polled.rests() {
+                state.resting.remove(key);
+            } else if state.is_slept_on() {
                 pollable.ready_flag().remove_sleeper();
             }
             if let Some(fd) = pollable.descriptor() {
@@ -432,7 +447,7 @@ impl State {
     fn note_awake(&mut self) {
         self.count();
         if !self.is_slept_on() {
-            self.pollables.iter().for_each(|(_, entry)| entry.pollable.ready_flag().remove_sleeper());
+            self.awake().for_each(|pollable| pollable.ready_flag().remove_sleeper());
             self.disarm_active();
         }
     }
@@ -440,15 +455,23 @@ impl State {
     /// Before the first sleeper: tells the pollables that a thread sleeps.
     fn note_sleeper(&self) {
         if !self.is_slept_on() {
-            self.pollables.iter().for_each(|(_, entry)| entry.pollable.ready_flag().add_sleeper());
+            self.awake().for_each(|pollable| pollable.ready_flag().add_sleeper());
         }
+    }
+
+    /// The pollables that the set's threads care for.
+    fn awake(&self) -> impl Iterator<Item = &Arc<dyn Pollable>> {
+        self.pollables.iter().filter(|(_, entry)| !entry.polled.rests()).map(|(_, entry)| &entry.pollable)
     }
 
     fn activate(&mut self, key: usize) {
         match self.active.iter_mut().find(|active| active.key == key) {
             Some(active) => active.idle = 0,
             None => {
-                let Some(Entry { pollable, .. }) = self.pollables.get(key) else { return };
+                let Some(Entry { pollable, polled, .. }) = self.pollables.get(key) else { return };
+                if polled.rests() {
+                    return;
+                }
                 self.active.push(Active { key, idle: 0, pollable: pollable.clone() });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
@@ -524,6 +547,9 @@ impl State {
             self.due.push((when, key));
         }
         self.active.swap_remove(at);
+        if let Some(entry) = self.pollables.get_mut(key) {
+            entry.polled.forget();
+        }
         (false, false)
     }
 }

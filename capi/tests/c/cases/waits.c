@@ -430,30 +430,57 @@ CASE_OURS(cntr_counts_messages)
 	part(&p);
 }
 
-CASE_OURS(progress_auto_without_calls)
+/* A long message arrives although nothing is called. */
+static void arrives_without_calls(struct pair *p)
 {
-	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_AUTO };
-	struct iovec iov = { "x", 1 };
-	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
+	struct iovec iov = { NULL, 4 << 20 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .addr = p->to_b, .context = &contexts[1] };
 	static char big[4 << 20], in[4 << 20];
-	struct pair p;
 	char *seen = in + sizeof(in) - 1;
 	double end = seconds() + 10;
 
-	meet(&p, &w);
-	CHECK(p.a.info->domain_attr->data_progress == FI_PROGRESS_AUTO);
-	msg.addr = p.to_b;
 	memset(big, 'z', sizeof(big));
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	*seen = 0;
+	POST(fi_recv(p->b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	iov.iov_base = big;
-	iov.iov_len = sizeof(big);
-	CHECK(fi_sendmsg(p.a.ep, &msg, FI_DELIVERY_COMPLETE) == 0);
-	/* The message arrives without any call. */
+	CHECK(fi_sendmsg(p->a.ep, &msg, FI_DELIVERY_COMPLETE) == 0);
 	while (*(volatile char *) seen != 'z' && seconds() < end)
 		poll(NULL, 0, 1);
 	CHECK(*(volatile char *) seen == 'z');
-	done(&p.b, NULL, &contexts[0]);
-	done(&p.a, NULL, &contexts[1]);
+	done(&p->b, NULL, &contexts[0]);
+	done(&p->a, NULL, &contexts[1]);
+}
+
+CASE_OURS(progress_auto_without_calls)
+{
+	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_AUTO };
+	struct pair p;
+
+	meet(&p, &w);
+	CHECK(p.a.info->domain_attr->data_progress == FI_PROGRESS_AUTO);
+	arrives_without_calls(&p);
+	part(&p);
+}
+
+/* The progress thread leaves endpoints to a program that polls them, and takes them back. */
+CASE_OURS(progress_auto_after_polling)
+{
+	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_AUTO };
+	struct pair p;
+	char in[1];
+	double end;
+	int round;
+
+	meet(&p, &w);
+	for (round = 0; round < 3; round++) {
+		for (end = seconds() + 0.01; seconds() < end;) {
+			POST(fi_recv(p.b.ep, in, 1, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+			POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
+			done(&p.b, NULL, &contexts[0]);
+			done(&p.a, NULL, &contexts[1]);
+		}
+		arrives_without_calls(&p);
+	}
 	part(&p);
 }
 

@@ -1,0 +1,161 @@
+//! What a progress thread leaves to the application: a pollable that other threads poll densely
+//! rests. The set neither polls nor watches it, and looks at times whether they still do. So a
+//! program that polls pays nothing for automatic progress, and one that computes has it.
+
+use super::{Flush, ProgressSet, State};
+use core::time::Duration;
+use ofi_core::Instant;
+use ofi_sync::lock::LockKind;
+
+/// This many polls by others in each [`SHORTEST`] are dense.
+const DENSE: u32 = 16;
+/// How long a pollable first rests. Nothing is done for its peers for as long after the application
+/// has stopped polling.
+const SHORTEST: Duration = Duration::from_micros(250);
+/// How long pollables rest when the application keeps polling: a look takes some microseconds.
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// What a progress thread knows of the polls of a pollable.
+#[derive(Debug, Default)]
+pub(super) struct Polled {
+    /// When it was first looked at, and the number of polls then.
+    since: Option<(Instant, u32)>,
+    /// How many of the polls since then the set has made itself.
+    own: u32,
+    rests: bool,
+}
+
+impl Polled {
+    pub(super) const fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// It is no longer counted how often the set polls it.
+    pub(super) const fn forget(&mut self) {
+        self.since = None;
+    }
+
+    /// Whether others poll densely; `own` more polls were the set's.
+    fn is_dense(&mut self, now: Instant, polls: u32, own: u32) -> bool {
+        self.own = self.own.saturating_add(own);
+        let Some((since, before)) = self.since else {
+            self.restart(now, polls);
+            return false;
+        };
+        let others = polls.wrapping_sub(before).saturating_sub(self.own);
+        let passed = now.since(since);
+        let spans = passed.as_nanos() / SHORTEST.as_nanos();
+        let dense = others >= DENSE && u128::from(others) >= u128::from(DENSE) * spans;
+        if dense || passed >= SHORTEST {
+            self.restart(now, polls);
+        }
+        dense
+    }
+
+    const fn restart(&mut self, now: Instant, polls: u32) {
+        self.since = Some((now, polls));
+        self.own = 0;
+    }
+}
+
+/// The pollables that rest.
+#[derive(Debug)]
+pub(super) struct Resting {
+    keys: Vec<usize>,
+    /// When to look at them again, and after how long.
+    until: Option<Instant>,
+    span: Duration,
+}
+
+impl Default for Resting {
+    fn default() -> Self {
+        Self { keys: Vec::new(), until: None, span: SHORTEST }
+    }
+}
+
+impl Resting {
+    pub(super) fn remove(&mut self, key: usize) {
+        self.keys.retain(|other| *other != key);
+    }
+}
+
+impl<K: LockKind> ProgressSet<K> {
+    /// When to look at the resting pollables, if there are any.
+    pub(in crate::progress) fn next_look(&self) -> Option<Instant> {
+        let resting = &K::lock(&self.state).resting;
+        resting.until.filter(|_| !resting.keys.is_empty())
+    }
+
+    /// Lets the active pollables rest that others poll densely, and wakes those that others no
+    /// longer poll. Since the last call the set has polled the active pollables `own` times. No
+    /// thread sleeps on the set.
+    pub(in crate::progress) fn rest(&self, now: Instant, own: u32) {
+        let state = &mut *K::lock(&self.state);
+        debug_assert!(!state.is_slept_on(), "the progress thread is awake");
+        let mut changed = false;
+        if state.resting.until.is_some_and(|until| until <= now) {
+            changed |= self.wake_unpolled(state, now);
+        }
+        changed |= self.leave_polled(state, now, own);
+        if changed {
+            state.resting.span = SHORTEST;
+        } else if state.resting.until.is_some_and(|until| until <= now) {
+            state.resting.span = (2 * state.resting.span).min(LONGEST);
+        } else {
+            return;
+        }
+        state.resting.until = Some(now + state.resting.span);
+    }
+
+    fn leave_polled(&self, state: &mut State, now: Instant, own: u32) -> bool {
+        let mut any = false;
+        let mut at = 0;
+        while let Some(active) = state.active.get(at) {
+            let key = active.key;
+            let entry = &mut state.pollables[key];
+            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, own));
+            if !dense {
+                at += 1;
+                continue;
+            }
+            any = true;
+            state.active.swap_remove(at);
+            entry.polled.rests = true;
+            // In this order: what becomes ready meanwhile is found by the threads that poll.
+            entry.pollable.ready_flag().detach(&self.ready_list);
+            if let Some(fd) = entry.pollable.descriptor() {
+                self.wait_object.remove(fd);
+            }
+            entry.pollable.flush(Flush::All);
+            state.disarm(key);
+            state.resting.keys.push(key);
+        }
+        any
+    }
+
+    fn wake_unpolled(&self, state: &mut State, now: Instant) -> bool {
+        let mut any = false;
+        let mut at = 0;
+        while let Some(&key) = state.resting.keys.get(at) {
+            let entry = &mut state.pollables[key];
+            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, 0));
+            // Without memory to watch it again, it rests on until there is some.
+            let watched = !dense
+                && entry.pollable.descriptor().is_none_or(|fd| self.wait_object.add(fd, key as u64).is_ok());
+            if !watched {
+                at += 1;
+                continue;
+            }
+            any = true;
+            state.resting.keys.swap_remove(at);
+            entry.polled.rests = false;
+            // The next pass polls it, and finds what became ready before this.
+            entry.pollable.ready_flag().attach(&self.ready_list, key);
+            state.activate(key);
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests;

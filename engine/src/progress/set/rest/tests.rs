@@ -1,0 +1,187 @@
+//! Which pollables a progress thread leaves to the application, and for how long.
+
+use super::super::{PollOutcome, Pollable, ReadyFlag};
+use super::*;
+use crate::still::Still;
+use ofi_core::wait::Descriptor;
+use ofi_sync::lock::Park;
+use ofi_sync::primitive::{Arc, AtomicBool, AtomicU32, Ordering};
+
+/// An endpoint that counts its polls.
+#[derive(Debug, Default)]
+struct Counting {
+    polls: AtomicU32,
+    armed: AtomicBool,
+    flag: ReadyFlag,
+}
+
+impl Pollable for Counting {
+    fn poll(&self) -> PollOutcome {
+        self.polls.fetch_add(1, Ordering::SeqCst);
+        PollOutcome { active: false, busy: false }
+    }
+    fn polls(&self) -> Option<u32> {
+        Some(self.polls.load(Ordering::SeqCst))
+    }
+    fn flush(&self, _how: Flush) {}
+    fn is_polled(&self) -> bool {
+        true
+    }
+    fn arm(&self, _first: bool) -> bool {
+        self.armed.store(true, Ordering::SeqCst);
+        false
+    }
+    fn disarm(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+    }
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+    fn descriptor(&self) -> Option<Descriptor> {
+        None
+    }
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.flag
+    }
+}
+
+/// A progress thread's set, and the endpoint in it.
+struct Thread {
+    set: ProgressSet<Park>,
+    endpoint: Arc<Counting>,
+    key: usize,
+    now: Instant,
+    wakes: Arc<AtomicU32>,
+}
+
+impl Thread {
+    fn new() -> Self {
+        let (endpoint, wakes) = (Arc::new(Counting::default()), Arc::new(AtomicU32::new(0)));
+        let counter = wakes.clone();
+        let waker = Box::new(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        let set = ProgressSet::with_waker(Park::default(), Arc::new(Still), waker);
+        let key = set.join(endpoint.clone()).expect("it has no descriptor");
+        let thread = Self { set, endpoint, key, now: Instant::from_nanos(1_000_000_000), wakes };
+        thread.set.rest(thread.now, 0);
+        thread
+    }
+
+    /// Sleeps for some time, in which the application polls so often; then looks.
+    fn sleeps(&mut self, time: Duration, polls: u32) {
+        let sleeper = self.set.sleeper();
+        self.set.before_sleep();
+        self.endpoint.polls.fetch_add(polls, Ordering::SeqCst);
+        self.now = self.now + time;
+        drop(sleeper);
+        self.set.rest(self.now, 0);
+    }
+
+    /// Whether it leaves the endpoint to the application: it neither polls nor arms it, and work
+    /// that is posted neither wakes it nor sees a sleeper.
+    fn leaves(&self) -> bool {
+        let before = self.endpoint.polls.load(Ordering::SeqCst);
+        self.set.progress();
+        let polled = self.endpoint.polls.load(Ordering::SeqCst) > before;
+        let sleeper = self.set.sleeper();
+        self.set.before_sleep();
+        let (armed, seen) = (self.endpoint.armed.load(Ordering::SeqCst), self.endpoint.flag.is_slept_on());
+        let wakes = self.wakes.load(Ordering::SeqCst);
+        self.endpoint.flag.clear();
+        self.endpoint.flag.mark_ready();
+        let woken = self.wakes.load(Ordering::SeqCst) > wakes;
+        drop(sleeper);
+        assert!([armed, seen, woken].iter().all(|all| *all == polled), "{polled} {armed} {seen} {woken}");
+        // The set's own poll counts as the application's otherwise.
+        self.set.rest(self.now, u32::from(polled));
+        !polled
+    }
+}
+
+#[test]
+fn an_endpoint_that_the_application_polls_rests() {
+    let mut thread = Thread::new();
+    assert!(!thread.leaves());
+    thread.sleeps(SHORTEST / 2, DENSE);
+    assert!(thread.leaves());
+}
+
+#[test]
+fn polls_of_several_short_sleeps_add_up() {
+    let mut thread = Thread::new();
+    for _ in 0..8 {
+        assert!(!thread.leaves());
+        thread.sleeps(SHORTEST / 16, DENSE / 8);
+    }
+    assert!(thread.leaves());
+}
+
+#[test]
+fn an_endpoint_that_is_polled_now_and_then_does_not_rest() {
+    let mut thread = Thread::new();
+    for _ in 0..100 {
+        thread.sleeps(SHORTEST, DENSE - 1);
+        assert!(!thread.leaves());
+        thread.sleeps(SHORTEST * 10, DENSE * 10 - 1);
+        assert!(!thread.leaves());
+    }
+}
+
+#[test]
+fn the_sets_own_polls_do_not_count() {
+    let mut thread = Thread::new();
+    for _ in 0..100 {
+        for _ in 0..DENSE {
+            thread.set.progress();
+        }
+        thread.now = thread.now + SHORTEST / 4;
+        thread.set.rest(thread.now, DENSE);
+        assert!(!thread.leaves());
+    }
+}
+
+#[test]
+fn an_endpoint_is_cared_for_again_when_the_application_stops_polling() {
+    let mut thread = Thread::new();
+    thread.sleeps(SHORTEST / 2, DENSE);
+    let until = thread.set.next_look().expect("one rests");
+    assert_eq!(until, thread.now + SHORTEST);
+    thread.sleeps(SHORTEST / 2, 0);
+    assert!(thread.leaves(), "not before the look");
+    thread.sleeps(SHORTEST / 2, 0);
+    assert!(!thread.leaves());
+    assert_eq!(thread.set.next_look(), None);
+}
+
+#[test]
+fn looks_become_rare_while_the_application_keeps_polling() {
+    let mut thread = Thread::new();
+    thread.sleeps(SHORTEST / 2, DENSE);
+    let mut longest = Duration::ZERO;
+    for _ in 0..10 {
+        let span = thread.set.next_look().expect("one rests").since(thread.now);
+        longest = longest.max(span);
+        thread.sleeps(span, 4_000);
+        assert!(thread.leaves());
+    }
+    assert_eq!(longest, LONGEST);
+    thread.sleeps(LONGEST, 0);
+    assert!(!thread.leaves());
+    thread.sleeps(SHORTEST / 2, DENSE);
+    assert_eq!(thread.set.next_look(), Some(thread.now + SHORTEST), "short again at first");
+}
+
+#[test]
+fn an_endpoint_may_leave_while_it_rests() {
+    let mut thread = Thread::new();
+    thread.sleeps(SHORTEST / 2, DENSE);
+    let sleeper = thread.set.sleeper();
+    thread.set.leave(thread.key);
+    drop(sleeper);
+    assert_eq!(thread.set.next_look(), None);
+    assert!(!thread.endpoint.flag.is_slept_on());
+    thread.key = thread.set.join(thread.endpoint.clone()).expect("it has no descriptor");
+    thread.set.rest(thread.now, 0);
+    assert!(!thread.leaves());
+}
