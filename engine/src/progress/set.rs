@@ -6,7 +6,6 @@
 pub use super::watchers::Watcher;
 use super::watchers::Watchers;
 use super::yield_pace::YieldPace;
-use rest::{Polled, Resting};
 use crate::hash::HashMap;
 use crate::transport::Flush;
 use ofi_core::Instant;
@@ -16,6 +15,7 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Arc;
 pub use ofi_sync::ready_list::ReadyFlag;
 use ofi_sync::ready_list::{ReadyList, Waker};
+use rest::{Polled, Resting};
 use slab::Slab;
 use std::fmt;
 use std::time::Duration;

@@ -140,8 +140,8 @@ impl<K: LockKind> ProgressSet<K> {
             let entry = &mut state.pollables[key];
             let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, 0));
             // Without memory to watch it again, it rests on until there is some.
-            let watched = !dense
-                && entry.pollable.descriptor().is_none_or(|fd| self.wait_object.add(fd, key as u64).is_ok());
+            let watched =
+                !dense && entry.pollable.descriptor().is_none_or(|fd| self.wait_object.add(fd, key as u64).is_ok());
             if !watched {
                 at += 1;
                 continue;
