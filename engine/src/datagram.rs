@@ -11,6 +11,7 @@ use crate::limits::{Limits, SizeLimit};
 use crate::op::{MessageOps, RecvOp, SendOp};
 use crate::progress::auto::Auto;
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
+use crate::statistics::{Exchanged, Statistics, Traffic};
 use crate::transport::{Down, Flush};
 use core::fmt;
 use ofi_core::error::Result;
@@ -94,6 +95,9 @@ struct Inner<D: Datagrams, K: LockKind> {
     /// The groups that it has joined.
     groups: Vec<Owner>,
     rx: Receives,
+    exchanged: Exchanged,
+    /// Operations that have failed.
+    failures: u64,
 }
 
 /// Posted receives, and how to fill them.
@@ -170,6 +174,12 @@ pub struct DatagramEndpoint<D: Datagrams, K: LockKind> {
     polls: AtomicU32,
 }
 
+/// Counts a packet of `len` bytes.
+const fn note(traffic: &mut Traffic, len: usize) {
+    traffic.messages += 1;
+    traffic.message_bytes += len as u64;
+}
+
 impl<D: Datagrams, K: LockKind> fmt::Debug for DatagramEndpoint<D, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DatagramEndpoint").field("ready_flag", &self.ready_flag).finish_non_exhaustive()
@@ -223,8 +233,12 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         let mut completion = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::SEND), suppress).finish();
         completion.flags |= op.flags & OpFlags::MULTICAST;
         match given {
-            Given::Taken | Given::Full => self.out.sent(completion, suppress, op.buffer.len()),
+            Given::Taken | Given::Full => {
+                note(&mut self.exchanged.sent, op.buffer.len());
+                self.out.sent(completion, suppress, op.buffer.len());
+            }
             Given::Refused(why) => {
+                self.failures += 1;
                 self.out.send_failed(Self::failure(Completion { len: op.buffer.len(), ..completion }, &why, 0));
             }
         }
@@ -292,6 +306,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
             }
         }
         let cut = packet.len.saturating_sub(buffer.len());
+        self.failures += u64::from(cut > 0 || stranger);
         if cut > 0 {
             let text = format!("a packet of {} bytes matched a receive of {} bytes", packet.len, buffer.len());
             let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
@@ -300,6 +315,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
             let why = Down::new(Cause::UnknownSender, Errno::EADDRNOTAVAIL, Cause::UnknownSender.text());
             self.out.receive_failed(Failure { sender: Some(packet.from), ..Self::failure(completion, &why, 0) });
         } else {
+            note(&mut self.exchanged.received, completion.len);
             self.out.received(completion, suppress);
         }
     }
@@ -320,6 +336,8 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             eq: None,
             groups: Vec::new(),
             rx: Receives::new(),
+            exchanged: Exchanged::default(),
+            failures: 0,
         };
         Arc::new(Self {
             inner: kind.cell(inner),
@@ -424,6 +442,12 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// The address at which peers reach it (fi_getname(3)).
     pub fn local_addr(&self) -> Result<Addr> {
         Ok(K::lock(&self.inner).open()?.local_addr())
+    }
+
+    /// What it has done since it was opened, with all peers together.
+    pub fn statistics(&self) -> Statistics {
+        let inner = K::lock(&self.inner);
+        Statistics { exchanged: inner.exchanged, failures: inner.failures, ..Statistics::default() }
     }
 
     /// Sets the address, before it is in use (fi_setname(3)).

@@ -25,6 +25,7 @@ pub mod progress;
 pub mod provider;
 mod rx;
 pub mod scalable;
+mod statistics;
 #[cfg(test)]
 mod still;
 mod table;
@@ -48,3 +49,4 @@ pub use progress::wait::Waiting;
 pub use rx::RxSettings;
 pub use rx::shared::SharedRx;
 pub use scalable::ScalableEndpoint;
+pub use statistics::{Exchanged, PeerStatistics, Statistics, Traffic};

@@ -6,6 +6,7 @@ use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::link::Link;
 use crate::peer::table::{Peer, PeerState};
+use crate::statistics::Statistics;
 use crate::transport::LinkId;
 use ofi_core::Errno;
 use ofi_sync::lock::LockKind;
@@ -48,6 +49,12 @@ impl<K: LockKind> Core<K> {
             connections: peers.links.iter().filter(|(id, link)| is_open(*id, link)).count() as u64,
             peer_memory: peers.account().used() as u64,
         })
+    }
+
+    /// What it has done since it was opened.
+    pub(super) fn statistics(&mut self) -> Statistics {
+        let Self { peers, rx, out, .. } = self;
+        Statistics { failures: out.failures(), unexpected: rx.lock().waiting_len(peers) as u64, ..peers.statistics() }
     }
 
     /// Describes links and operations, and what they wait for.

@@ -217,6 +217,7 @@ impl<K: LockKind> Core<K> {
     pub(super) fn end_link(&mut self, id: LinkId, why: &Down) {
         let Self { peers, tx, rx, target, out, .. } = self;
         let Some(mut link) = peers.remove_link(id) else { return };
+        peers.totals.end(why.cause);
         target.end_link(peers, id);
         let before = out.failures();
         tx.end_link(peers, out, &mut link, why);

@@ -36,6 +36,7 @@ use crate::progress::auto::Auto;
 use crate::progress::set::{Pollable, ReadyFlag};
 pub use crate::rx::blocked::{PEER_MEMORY, peer_account};
 use crate::rx::shared::{Notified, SharedRx};
+use crate::statistics::Statistics;
 use crate::transport::Transport;
 use crate::wire::hello::Contexts;
 use ::core::fmt;
@@ -470,6 +471,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// shared one.
     pub fn rx_size_left(&self) -> usize {
         K::lock(&self.inner).core.rx.lock().size_left()
+    }
+
+    /// What it has done since it was opened, in all and with each peer that it knows.
+    pub fn statistics(&self) -> Statistics {
+        K::lock(&self.inner).core.statistics()
     }
 
     /// Describes pending operations and what each waits for, to help find the cause of a hang.

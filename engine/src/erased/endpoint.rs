@@ -8,6 +8,7 @@ use crate::limits::SizeLimit;
 use crate::measures::Measures;
 use crate::op::CollectiveCall;
 use crate::progress::set::Pollable;
+use crate::statistics::Statistics;
 use crate::transport::{Flush, Listener, Transport};
 use crate::trigger::Initiator;
 use crate::{AddressVector, DatagramEndpoint, Endpoint, EventQueue, PassiveEndpoint};
@@ -90,6 +91,8 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn measures(&self, _with_messages: bool) -> Result<Measures, Errno> {
         Ok(Measures::default())
     }
+    /// What it has done since it was opened.
+    fn statistics(&self) -> Statistics;
     /// The address at which peers reach it (fi_getname(3)).
     fn local_addr(&self) -> Result<Addr>;
     /// Sets the address, before it is in use (fi_setname(3)).
@@ -236,6 +239,9 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     fn measures(&self, with_messages: bool) -> Result<Measures, Errno> {
         self.measures(with_messages)
     }
+    fn statistics(&self) -> Statistics {
+        self.statistics()
+    }
     fn local_addr(&self) -> Result<Addr> {
         self.local_addr()
     }
@@ -318,6 +324,9 @@ impl<D: Datagrams, K: LockKind> EndpointControl for DatagramEndpoint<D, K> {
     }
     fn rx_size_left(&self) -> usize {
         self.rx_size_left()
+    }
+    fn statistics(&self) -> Statistics {
+        self.statistics()
     }
     fn local_addr(&self) -> Result<Addr> {
         self.local_addr()

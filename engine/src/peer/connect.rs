@@ -102,6 +102,7 @@ impl Peers {
         link.identity.remote = Some(asked.from);
         self.add_link(id, link);
         self.set_state(peer, PeerState::Open(id));
+        self.note_connected(peer);
         self.mark_pending(id);
         Ok(())
     }
@@ -131,6 +132,7 @@ impl Peers {
         link.take_hello(hello);
         link.identity.remote = Some(*from);
         self.add_link(id, link);
+        self.note_connected(peer);
         self.hello(Handshake::Accept, hello.cookie, grant, Vec::new()).encode()
     }
 
@@ -140,6 +142,7 @@ impl Peers {
         link.take_hello(hello);
         let peer = link.peer;
         self.set_state(peer, PeerState::Open(id));
+        self.note_connected(peer);
         self.mark_pending(id);
     }
 

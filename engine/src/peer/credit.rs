@@ -35,6 +35,11 @@ pub(crate) const fn cost_of(len: usize) -> u64 {
     len as u64 + OVERHEAD
 }
 
+/// A number of messages, and the bytes that they had at this cost.
+const fn bytes_of(cost: u64, messages: u64) -> (u64, u64) {
+    (messages, cost.saturating_sub(messages * OVERHEAD))
+}
+
 #[allow(clippy::cast_possible_truncation, reason = "64-bit machines alone are served")]
 const fn size(bytes: u64) -> usize {
     bytes as usize
@@ -45,6 +50,10 @@ const fn size(bytes: u64) -> usize {
 pub(crate) struct TxCredits {
     /// What is left, in bytes of cost.
     left: u64,
+    /// All that was ever granted.
+    granted: u64,
+    /// Messages for which it was taken.
+    messages: u64,
     /// The longest message that we may send eagerly, in bytes.
     eager: usize,
     /// This side has notified the peer that it does not suffice.
@@ -61,7 +70,8 @@ impl TxCredits {
         let eager = credits.eager as usize;
         let eager = if eager > MOST_EAGER { MOST_EAGER } else { eager };
         let preview = if credits.preview > MOST_PREVIEW { MOST_PREVIEW } else { credits.preview };
-        Self { left: credits.bytes, eager, said_blocked: false, requests: credits.requests, preview }
+        let (left, granted) = (credits.bytes, credits.bytes);
+        Self { left, granted, messages: 0, eager, said_blocked: false, requests: credits.requests, preview }
     }
 
     /// Takes the right to send a request, if there is one left.
@@ -115,11 +125,18 @@ impl TxCredits {
     #[inline(always)]
     pub(crate) const fn take_tx(&mut self, cost: u64) {
         self.left -= cost;
+        self.messages += 1;
+    }
+
+    /// How many messages have left, and their bytes, without those of a rendezvous.
+    pub(crate) const fn taken(&self) -> (u64, u64) {
+        bytes_of(self.granted.saturating_sub(self.left), self.messages)
     }
 
     /// The peer grants more.
     pub(crate) const fn add(&mut self, bytes: u64) {
         self.left = self.left.saturating_add(bytes);
+        self.granted = self.granted.saturating_add(bytes);
         self.said_blocked = false;
     }
 
@@ -139,6 +156,10 @@ impl TxCredits {
 pub(crate) struct RxCredits {
     /// Credit that the peer has left.
     left: u64,
+    /// All that it was ever granted.
+    granted: u64,
+    /// Messages for which it has used credit.
+    messages: u64,
     /// Credit of consumed messages that is not returned yet.
     unreturned: u64,
     /// Return consumed credit when `unreturned` reaches this.
@@ -165,13 +186,15 @@ impl RxCredits {
         let window = GUARANTEED + shared;
         let eager = (window / 4).clamp(LEAST_EAGER, MOST_EAGER as u64);
         let eager = u32::try_from(eager).unwrap_or(u32::MAX);
-        Self { left: window, unreturned: 0, return_at: window / 2, due: 0, window, extra: 0, prompt: false, eager }
+        Self { left: window, granted: window, return_at: window / 2, window, eager, ..Self::none() }
     }
 
     /// No credit: the peer may not send messages.
     pub(crate) const fn none() -> Self {
         Self {
             left: 0,
+            granted: 0,
+            messages: 0,
             unreturned: 0,
             return_at: u64::MAX,
             due: 0,
@@ -200,6 +223,7 @@ impl RxCredits {
             return Err(Violation("the peer sent more than it was granted"));
         }
         self.left -= cost;
+        self.messages += 1;
         Ok(())
     }
 
@@ -277,7 +301,13 @@ impl RxCredits {
     /// The credit that was due has been granted: from now on the peer may use it.
     pub(crate) const fn grant_due(&mut self) {
         self.left += self.due;
+        self.granted += self.due;
         self.due = 0;
+    }
+
+    /// How many messages have arrived, and their bytes, without those of a rendezvous.
+    pub(crate) const fn taken(&self) -> (u64, u64) {
+        bytes_of(self.granted - self.left, self.messages)
     }
 
     /// The link has ended: releases its part of the account.

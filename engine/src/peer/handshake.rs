@@ -9,6 +9,7 @@ use super::Peers;
 use super::credit::RxCredits;
 use super::link::{Link, Purpose};
 use super::table::{PeerId, PeerState, Senders, Yielding};
+use crate::statistics;
 use crate::transport::{Down, LinkId, Transport, Verdict};
 use crate::wire::hello::{Credits, Handshake, Hello};
 use core::net::SocketAddr;
@@ -71,7 +72,10 @@ impl Peers {
         Verdict::Refuse(self.hello(handshake, cookie, NOTHING, Vec::new()).encode())
     }
 
-    pub(crate) fn refuse(&self, handshake: Handshake, why: &str) -> Verdict {
+    pub(crate) fn refuse(&mut self, handshake: Handshake, why: &'static str) -> Verdict {
+        if handshake == Handshake::Refuse {
+            statistics::count(&mut self.totals.refused, why);
+        }
         Verdict::Refuse(self.hello(handshake, [0; 16], NOTHING, why.as_bytes().to_vec()).encode())
     }
 

@@ -4,6 +4,7 @@ use super::credit::{RxCredits, TxCredits};
 use super::fences::Fences;
 use super::table::PeerId;
 use crate::keys::Keys;
+use crate::statistics::{Exchanged, Traffic};
 use crate::transport::LinkId;
 use crate::wire::frame::{Frame, MessageInfo};
 use crate::wire::hello::Hello;
@@ -105,6 +106,31 @@ pub(crate) struct LinkTx {
     pub(crate) ended: bool,
     /// The transport has refused a frame, and will report when it takes more.
     pub(crate) full: bool,
+    pub(crate) counts: Counts,
+}
+
+/// Counts of one direction, beside those of the credit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Bytes of messages by rendezvous.
+    pub(crate) data: u64,
+    /// One-sided operations and their bytes.
+    pub(crate) accesses: u64,
+    pub(crate) access_bytes: u64,
+}
+
+impl Counts {
+    /// A one-sided operation on `len` bytes.
+    #[inline(always)]
+    pub(crate) const fn access(&mut self, len: usize) {
+        self.accesses += 1;
+        self.access_bytes += len as u64;
+    }
+
+    const fn with(self, (messages, bytes): (u64, u64)) -> Traffic {
+        let Self { data, accesses, access_bytes } = self;
+        Traffic { messages, message_bytes: bytes + data, accesses, access_bytes }
+    }
 }
 
 impl LinkTx {
@@ -224,6 +250,7 @@ pub(crate) struct LinkRx {
     pub(crate) rendezvous: Keys,
     /// The peer has sent its last frame.
     pub(crate) ended: bool,
+    pub(crate) counts: Counts,
 }
 
 /// State of a link.
@@ -256,9 +283,16 @@ impl Link {
             unexpected: Keys::default(),
             rendezvous: Keys::default(),
             ended: false,
+            counts: Counts::default(),
         };
         let (src, purpose, tx) = (FiAddr::UNSPEC, Purpose::Carry, LinkTx::default());
         Self { peer, sender: 0, src, purpose, identity, tx, rx, pending: false }
+    }
+
+    /// What has crossed it.
+    pub(crate) fn exchanged(&self) -> Exchanged {
+        let (tx, rx) = (&self.tx, &self.rx);
+        Exchanged { sent: tx.counts.with(tx.credit.taken()), received: rx.counts.with(rx.credit.taken()) }
     }
 
     /// How many of the peer's operations the next write tells of: a refusal that waits goes before

@@ -15,7 +15,9 @@ pub(crate) mod shortage;
 pub(crate) mod table;
 pub(crate) mod yields;
 
+use crate::hash::HashMap;
 use crate::keys::Keys;
+use crate::statistics::{self, Exchanged, PeerStatistics, Statistics};
 use crate::transport::{Down, LinkId};
 use crate::wire::hello::{Contexts, EndpointKind};
 use agenda::Agenda;
@@ -25,7 +27,7 @@ use credit::MOST_PREVIEW;
 use handles::BoundAv;
 use link::{Coming, Link, LinkTable, OneSidedPayload, Purpose};
 use ofi_core::error::Result;
-use ofi_core::{Addr, Errno, Error, FiAddr};
+use ofi_core::{Addr, Cause, Errno, Error, FiAddr};
 use ofi_sync::account::Account;
 use shortage::Shortage;
 use std::sync::Arc;
@@ -70,6 +72,27 @@ pub(crate) struct Peers {
     shortage: Shortage,
     /// Number of unexpected messages whose link is gone.
     orphans: usize,
+    pub(crate) totals: Totals,
+}
+
+/// What has happened with all peers.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    /// What has crossed links that have ended.
+    exchanged: Exchanged,
+    /// How many links have opened.
+    connected: u64,
+    /// How many links have ended, by cause.
+    ended: Vec<(Cause, u64)>,
+    /// How many connect requests were refused, by reason.
+    refused: Vec<(&'static str, u64)>,
+}
+
+impl Totals {
+    /// A link has ended, or could not be opened.
+    pub(crate) fn end(&mut self, cause: Cause) {
+        statistics::count(&mut self.ended, cause);
+    }
 }
 
 impl Peers {
@@ -87,6 +110,7 @@ impl Peers {
             av: None,
             shortage: Shortage::default(),
             orphans: 0,
+            totals: Totals::default(),
         }
     }
 
@@ -123,8 +147,11 @@ impl Peers {
     /// Removes a link. The operations that it names are the caller's.
     pub(crate) fn remove_link(&mut self, id: LinkId) -> Option<Box<Link>> {
         let link = self.links.remove(id)?;
+        let exchanged = link.exchanged();
+        self.totals.exchanged += exchanged;
         if let Some(peer) = self.table.get_mut(link.peer) {
             peer.links -= 1;
+            peer.exchanged += exchanged;
         }
         link.rx.credit.close(&self.account);
         self.account.release(link.tx.charged);
@@ -139,6 +166,46 @@ impl Peers {
             self.drop_claims(name, |claim, _| claim == id);
         }
         Some(link)
+    }
+
+    /// A link has opened.
+    fn note_connected(&mut self, peer: PeerId) {
+        self.totals.connected += 1;
+        if let Some(peer) = self.table.get_mut(peer) {
+            peer.connected += 1;
+        }
+    }
+
+    /// What was exchanged with all peers and with each.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let Totals { exchanged, connected, ended, refused } = &self.totals;
+        let mut all = Statistics {
+            exchanged: *exchanged,
+            connected: *connected,
+            ended: ended.clone(),
+            refused: refused.clone(),
+            peer_memory: self.account.used() as u64,
+            ..Statistics::default()
+        };
+        let mut places = HashMap::default();
+        for (id, peer) in self.table.iter() {
+            places.insert(id, all.peers.len());
+            all.peers.push(PeerStatistics {
+                addr: peer.addr,
+                connected: peer.connected,
+                is_connected: matches!(peer.state, PeerState::Open(_)),
+                waiting: peer.waiting.len() as u64,
+                exchanged: peer.exchanged,
+            });
+        }
+        for (_, link) in self.links.iter() {
+            let exchanged = link.exchanged();
+            all.exchanged += exchanged;
+            if let Some(place) = places.get(&link.peer) {
+                all.peers[*place].exchanged += exchanged;
+            }
+        }
+        all
     }
 
     /// Takes the payload that is arriving on a link, if it is that of a one-sided operation: the

@@ -2,6 +2,7 @@
 //! Below: nothing. Above: [`super::Peers`] keeps their links, and tells when one may be removed.
 
 use crate::hash::HashMap;
+use crate::statistics::Exchanged;
 use crate::table::Table;
 use crate::transport::LinkId;
 use core::num::NonZeroU32;
@@ -79,6 +80,10 @@ pub(crate) struct Peer {
     pub(crate) charged: bool,
     /// The only peer of a connected endpoint.
     pub(crate) kept: bool,
+    /// How many links to it have opened.
+    pub(crate) connected: u64,
+    /// What has crossed those that have ended.
+    pub(crate) exchanged: Exchanged,
 }
 
 impl Peer {
@@ -145,7 +150,20 @@ impl PeerTable {
     /// an address.
     pub(crate) fn add(&mut self, addr: Option<Addr>, rx_index: u16, handle: FiAddr) -> PeerId {
         let (state, waiting, charged, kept) = (PeerState::Idle, VecDeque::new(), false, false);
-        let peer = Peer { addr, rx_index, handle, state, sender: 0, waiting, links: 0, orphans: 0, charged, kept };
+        let peer = Peer {
+            addr,
+            rx_index,
+            handle,
+            state,
+            sender: 0,
+            waiting,
+            links: 0,
+            orphans: 0,
+            charged,
+            kept,
+            connected: 0,
+            exchanged: Exchanged::default(),
+        };
         let id = self.peers.insert(peer);
         match addr {
             None => {}

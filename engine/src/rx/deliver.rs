@@ -169,6 +169,9 @@ impl RxContext {
         if let ReceiveStage::Rendezvous(rendezvous) = core::mem::replace(&mut entry.stage, ReceiveStage::Matched) {
             self.unlist_rendezvous(peers, receive, &rendezvous);
             let RendezvousRecv { link, id, info, want, total, src, seq, .. } = *rendezvous;
+            if let Some(link) = peers.link(link) {
+                link.rx.counts.data += want as u64;
+            }
             Self::passed(peers, link, seq, AckMode::Delivery);
             Self::passed(peers, link, seq, AckMode::Match);
             Self::reached(peers, link, id, info, AckMode::Match);

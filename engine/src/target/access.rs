@@ -74,7 +74,7 @@ impl Target {
         if out.accessed_by_peer(BindFlags::REMOTE_WRITE, bytes.len()) {
             region.count(BindFlags::REMOTE_WRITE, bytes.len());
         }
-        acknowledge(peers, link);
+        acknowledge(peers, link, |link| link.rx.counts.access(bytes.len()));
         true
     }
 

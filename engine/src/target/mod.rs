@@ -12,6 +12,7 @@ mod respond;
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::peer::credit::REQUESTS;
+use crate::peer::link::Link;
 use crate::transport::{Down, LinkId, Token};
 use crate::wire::frame::{Frame, Violation};
 use crate::wire::one_sided::{Refusal, RemoteAddr};
@@ -143,7 +144,7 @@ impl Target {
     #[inline]
     fn performed<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, change: Change, len: usize) {
         if change.last {
-            acknowledge(peers, change.link);
+            acknowledge(peers, change.link, |_| ());
         }
         self.end_frame(peers, out, change, len, BindFlags::REMOTE_WRITE);
     }
@@ -153,7 +154,7 @@ impl Target {
     #[inline]
     fn end_frame<K: LockKind>(
         &mut self,
-        peers: &Peers,
+        peers: &mut Peers,
         out: &mut Reporter<K>,
         change: Change,
         len: usize,
@@ -168,6 +169,9 @@ impl Target {
         (state.moved, state.refused) = (0, false);
         if refused {
             return;
+        }
+        if let Some(link) = peers.link(change.link) {
+            link.rx.counts.access(moved);
         }
         // The latest region is the one that has just been accessed.
         if out.accessed_by_peer(kind, moved)
@@ -252,10 +256,11 @@ impl Target {
 }
 
 /// Acknowledges an operation to the peer, soon, together with others.
-fn acknowledge(peers: &mut Peers, id: LinkId) {
+fn acknowledge(peers: &mut Peers, id: LinkId, note: impl FnOnce(&mut Link)) {
     /// Number of operations that are acknowledged at once, although more may come.
     const PERFORMED: u32 = 64;
     let Some(link) = peers.link(id) else { return };
+    note(link);
     let arrivals = &mut link.rx.arrivals;
     arrivals.performed += 1;
     if arrivals.performed >= PERFORMED {

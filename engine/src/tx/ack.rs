@@ -63,7 +63,12 @@ impl Tx {
                 }
             }
             SendStage::SendingData { .. } => self.data_has_left(peers, out, link, token.0),
-            SendStage::Offered { link } => self.data_is_sent(peers, out, token.0, link),
+            SendStage::Offered { link } => {
+                if let Some(entry) = peers.link(link) {
+                    entry.tx.counts.data += send.len as u64;
+                }
+                self.data_is_sent(peers, out, token.0, link);
+            }
             SendStage::Waiting | SendStage::RtsSent { .. } | SendStage::Sent { .. } | SendStage::LinkFailed { .. } => {}
         }
     }

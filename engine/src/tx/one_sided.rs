@@ -266,6 +266,7 @@ impl Tx {
         }
         let ticket = Ticket::new(op.context, OpFlags::RMA.union(OpFlags::WRITE), how.suppress);
         link.push_left(LeftWrites { ticket, len, seq, count: 1 });
+        link.tx.counts.access(len);
         link.rx.arrivals.performed -= u32::from(performed);
         self.left += 1;
         true
@@ -458,6 +459,7 @@ impl Tx {
             op.advance(len);
             let held = outcome == Submitted::Kept;
             if op.has_left() {
+                link.tx.counts.access(send.len);
                 if !op.what.has_response() {
                     link.tx.unperformed.push_back(Unperformed::Listed(number));
                 }

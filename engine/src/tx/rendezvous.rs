@@ -44,6 +44,9 @@ impl Tx {
         let Some(send) = self.sends.get_mut(number as usize) else { return };
         let SendStage::SendingData { token, at, end, flying, .. } = send.stage else { return };
         send.stage = SendStage::SendingData { link, token, at: at + flying, end, flying: 0 };
+        if let Some(entry) = peers.link(link) {
+            entry.tx.counts.data += flying as u64;
+        }
         if at + flying == end {
             self.data_is_sent(peers, out, number, link);
         } else {
@@ -85,6 +88,9 @@ impl Tx {
             match transport.submit(id, &header, payload, Urgency::Posted) {
                 Submitted::Done => {
                     send.stage = SendStage::SendingData { link: id, token, at: at + len, end, flying: 0 };
+                    if let Some(link) = peers.link(id) {
+                        link.tx.counts.data += len as u64;
+                    }
                     if at + len == end {
                         self.data_is_sent(peers, out, number, id);
                     } else {
