@@ -10,6 +10,7 @@ use crate::message::ANY;
 use crate::operation::Operation;
 use ofi_core::error::Result;
 use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
+use ofi_engine::Statistics;
 
 /// An endpoint that sends and receives datagrams, which may be lost, repeated or overtaken
 /// (FI_EP_DGRAM, fi_endpoint(3)).
@@ -87,6 +88,12 @@ impl DatagramEndpoint {
     /// drops datagrams if the program is too slow.
     pub fn incoming(&self, depth: usize, size: usize) -> Incoming<'_> {
         Incoming::new(&self.0, None, depth, size)
+    }
+
+    /// What it has done since it was opened, with all peers together. Datagrams that the system or
+    /// the network dropped are not known.
+    pub fn statistics(&self) -> Statistics {
+        self.0.engine().control.statistics()
     }
 
     /// The address at which peers reach it (fi_getname).

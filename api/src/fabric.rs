@@ -59,6 +59,7 @@ impl Fabric {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn domain(&self, info: &Info) -> Result<Domain> {
+        ofi_registry::publish();
         let Opened { open, regions } = ofi_registry::open(info, None, Open)?;
         let automatic = info.domain.progress == ProgressModel::AUTO;
         let pump = Arc::new(Operations::new(automatic)?);

@@ -57,11 +57,13 @@ mod msg;
 mod operation;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod operations;
+pub mod published;
 #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for reactors"))]
 mod pump;
 mod rdm;
 mod reactor;
 mod region;
+mod statistics;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod table;
 
@@ -89,8 +91,10 @@ pub use ofi_core::{
     Addr, AddrFormat, Caps, Cause, EndpointType, Errno, Error, Mode, MrMode, OpFlags, ProgressModel, Protocol,
     TrafficClass, Version,
 };
+pub use ofi_engine::{Exchanged, PeerStatistics, Statistics, Traffic};
 pub use ofi_registry::{Query, Refusal, Refusals, params};
 pub use operation::{Completion, Operation, OperationError};
 pub use parker::block_on;
 pub use rdm::RdmEndpoint;
 pub use region::{MemoryRegion, RemoteKey};
+pub use statistics::prometheus;

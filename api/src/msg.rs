@@ -15,6 +15,7 @@ use core::fmt;
 use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
 use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
+use ofi_engine::Statistics;
 use ofi_engine::completion::eq::{ConnectionRequest as Request, EventKind};
 use ofi_engine::erased::PassiveControl;
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
@@ -525,6 +526,11 @@ impl MsgEndpoint {
         // The events end later.
         let Self { inner, events: _events } = self;
         inner.close().await;
+    }
+
+    /// What it has done since it was opened: [`RdmEndpoint::statistics`](crate::RdmEndpoint::statistics).
+    pub fn statistics(&self) -> Statistics {
+        self.inner.engine().control.statistics()
     }
 
     /// Describes the pending operations and what they wait for, to find the cause of a hang.

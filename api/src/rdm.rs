@@ -13,6 +13,7 @@ use crate::region::RemoteKey;
 use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
 use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
+use ofi_engine::Statistics;
 
 /// An endpoint that exchanges reliable messages with any number of peers, and accesses their
 /// memory, without connecting (FI_EP_RDM, fi_endpoint(3)).
@@ -398,6 +399,27 @@ impl RdmEndpoint {
     /// ```
     pub async fn close(self) {
         self.0.close().await;
+    }
+
+    /// What it has done since it was opened, in all and with each peer that it knows. The counts are
+    /// always on; [`prometheus`](crate::prometheus) formats them.
+    ///
+    /// ```
+    /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// # let ep = RdmEndpoint::open(&domain, &info)?;
+    /// # let me = ep.peer(ep.local_addr()?)?;
+    /// let receive = ep.receive([0u8; 16]);
+    /// drop(ofi::block_on(ep.send(me, "hello")));
+    /// drop(ofi::block_on(receive));
+    /// let statistics = ep.statistics();
+    /// assert_eq!(statistics.exchanged.received.message_bytes, 5);
+    /// assert_eq!(statistics.peers[0].exchanged.received.messages, 1);
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
+    pub fn statistics(&self) -> Statistics {
+        self.0.engine().control.statistics()
     }
 
     /// Describes the pending operations and what they wait for, to find the cause of a hang.

@@ -11,6 +11,7 @@ use crate::limits::{Limits, SizeLimit};
 use crate::op::{MessageOps, RecvOp, SendOp};
 use crate::progress::auto::Auto;
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
+use crate::report::Report;
 use crate::statistics::{Exchanged, Statistics, Traffic};
 use crate::transport::{Down, Flush};
 use core::fmt;
@@ -74,6 +75,8 @@ pub struct Config {
     pub limits: Limits,
     /// How many receives may be posted.
     pub rx_size: usize,
+    /// The name of the provider.
+    pub provider: &'static str,
 }
 
 /// Opens the socket on first use.
@@ -596,6 +599,14 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
     fn polls(&self) -> Option<u32> {
         // Relaxed: a guess of who polls.
         Some(self.polls.load(Ordering::Relaxed))
+    }
+
+    fn report(&self) -> Option<Report> {
+        let inner = K::lock(&self.inner);
+        let statistics = Statistics { exchanged: inner.exchanged, failures: inner.failures, ..Statistics::default() };
+        let (addr, posted) = (inner.socket.as_ref().map(Datagrams::local_addr), inner.rx.posted.len());
+        let details = format!("{posted} receives are posted\n");
+        Some(Report { provider: inner.config.provider, addr, statistics, pending: posted as u64, details })
     }
 
     fn flush(&self, _how: Flush) {}

@@ -19,6 +19,7 @@ pub mod named;
 pub mod netif;
 pub mod poller;
 pub mod process;
+pub mod published;
 pub mod resolve;
 pub mod shm;
 pub mod shortage;

@@ -121,6 +121,7 @@ pub fn open_datagram_endpoint<P: DatagramProvider, K: LockKind>(
         caps: info.caps | (info.tx.caps | info.rx.caps),
         limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
         rx_size: info.rx.size.max(1),
+        provider: P::NAME,
     };
     let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
     Ok(DatagramEndpoint::new(kind, config, info.src_addr, opener, auto))

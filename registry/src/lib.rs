@@ -10,6 +10,7 @@ mod filter;
 pub mod inet;
 pub mod local;
 mod provider;
+mod publish;
 mod query;
 mod shared_av;
 
@@ -20,6 +21,7 @@ pub use endpoint::{
 };
 pub use filter::{HOOK, PREFER_LOADED, PROVIDER, PROVIDER_PATH, asked_for, selected};
 pub use provider::{DomainVisitor, has_provider, open, providers};
+pub use publish::{STALL, STATE, publish};
 pub use query::Query;
 pub use shared_av::open_shared_av;
 
@@ -52,6 +54,8 @@ pub fn params() -> Vec<Param> {
         ADDR_FORMAT,
         PEER_MEMORY,
         CQ_BOUNDED,
+        STATE,
+        STALL,
     ];
     all.extend(ofi_core::log_params::PARAMS);
     all.extend(provider::params());

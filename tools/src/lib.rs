@@ -14,6 +14,7 @@ macro_rules! line {
 pub(crate) use {line, text};
 
 pub mod doctor;
+pub mod dump;
 pub mod info;
 mod loaded;
 mod one_sided;
@@ -24,6 +25,7 @@ mod refused;
 pub mod selftest;
 mod side;
 pub mod strerror;
+pub mod top;
 
 use clap::{Parser, Subcommand};
 use std::io::Write as _;
@@ -44,6 +46,10 @@ enum OfiCommand {
     Selftest(selftest::Options),
     /// Reports settings of this machine that impair the library, and suggests fixes
     Doctor(doctor::Options),
+    /// Shows what the endpoints of a running process have done and what their operations wait for
+    Dump(dump::Options),
+    /// Shows the rates of the endpoints of this user's processes
+    Top(top::Options),
     /// The echoing process of a selftest
     #[command(hide = true)]
     Echo(pair::EchoOptions),
@@ -58,6 +64,8 @@ impl Ofi {
         match &self.command {
             OfiCommand::Selftest(options) => selftest::run(options),
             OfiCommand::Doctor(options) => doctor::run(options),
+            OfiCommand::Dump(options) => dump::run(options),
+            OfiCommand::Top(options) => top::run(options),
             OfiCommand::Echo(options) => pair::echo(options),
         }
     }

@@ -61,6 +61,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on
     // objects of the domain at once (fi_domain(3)); the registry uses this only then.
     let unlocked = unsafe { Unlocked::promised() };
+    ofi_registry::publish();
     let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
     let regions = Arc::new(Regions::default());
     let work = (info.caps | info.domain.caps).contains(Caps::TRIGGER).then(Arc::<DomainWork>::default);

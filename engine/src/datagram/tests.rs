@@ -58,7 +58,8 @@ impl Datagrams for Silent {
 }
 
 fn endpoint() -> Arc<DatagramEndpoint<Silent, Park>> {
-    let config = Config { caps: Caps::MSG | Caps::SEND | Caps::RECV, limits: Limits::new(1000, 100), rx_size: 10 };
+    let (caps, limits) = (Caps::MSG | Caps::SEND | Caps::RECV, Limits::new(1000, 100));
+    let config = Config { caps, limits, rx_size: 10, provider: "test" };
     DatagramEndpoint::new(Park::default(), config, None, Box::new(|_| Ok(Silent)), None)
 }
 

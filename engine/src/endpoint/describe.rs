@@ -6,9 +6,10 @@ use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::link::Link;
 use crate::peer::table::{Peer, PeerState};
+use crate::report::{self, Report};
 use crate::statistics::Statistics;
 use crate::transport::LinkId;
-use ofi_core::Errno;
+use ofi_core::{Addr, Errno};
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Core<K> {
@@ -57,14 +58,21 @@ impl<K: LockKind> Core<K> {
         Statistics { failures: out.failures(), unexpected: rx.lock().waiting_len(peers) as u64, ..peers.statistics() }
     }
 
-    /// Describes links and operations, and what they wait for.
-    pub(super) fn describe(&mut self) -> String {
+    /// Describes links and operations, and what they wait for: at most so many of each kind.
+    pub(super) fn describe(&mut self, most: usize) -> String {
         let Self { peers, tx, rx, target, .. } = self;
-        describe_peers(peers) + &tx.describe() + &rx.lock().describe() + &target.describe()
+        describe_peers(peers, most) + &tx.describe(most) + &rx.lock().describe(most) + &target.describe(most)
+    }
+
+    /// What other processes may know of it.
+    pub(super) fn make_report(&mut self, addr: Option<Addr>) -> Report {
+        let (statistics, details) = (self.statistics(), self.describe(report::MOST));
+        let pending = self.tx.pending() + self.rx.lock().pending();
+        Report { provider: self.provider, addr, statistics, pending: pending as u64, details }
     }
 }
 
-fn describe_peers(peers: &Peers) -> String {
+fn describe_peers(peers: &Peers, most: usize) -> String {
     use core::fmt::Write;
     let mut out = String::new();
     let account = peers.account();
@@ -72,10 +80,10 @@ fn describe_peers(peers: &Peers) -> String {
     if account.used() > 0 {
         let _ = writeln!(out, "{} of {} bytes are held for peers", account.used(), account.limit());
     }
-    for (_, peer) in peers.table.iter() {
+    for (_, peer) in peers.table.iter().take(most) {
         let _ = writeln!(out, "peer {:?}: {:?}, {} sends wait", peer.addr, peer.state, peer.waiting.len());
     }
-    for (id, link) in peers.links.iter() {
+    for (id, link) in peers.links.iter().take(most) {
         let (tx, rx) = (&link.tx, &link.rx);
         let _ = writeln!(
             out,

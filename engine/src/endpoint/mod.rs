@@ -480,7 +480,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 
     /// Describes pending operations and what each waits for, to help find the cause of a hang.
     pub fn describe(&self) -> String {
-        K::lock(&self.inner).core.describe()
+        K::lock(&self.inner).core.describe(usize::MAX)
     }
 
     /// For tests: pending work for which neither a descriptor nor the next deadline would wake a

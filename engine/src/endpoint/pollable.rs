@@ -3,6 +3,7 @@
 use super::Endpoint;
 use super::inner::Inner;
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
+use crate::report::Report;
 use crate::transport::{Flush, Transport};
 use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
@@ -48,6 +49,12 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn polls(&self) -> Option<u32> {
         // Relaxed: a guess of who polls.
         Some(self.polls.load(Ordering::Relaxed))
+    }
+
+    fn report(&self) -> Option<Report> {
+        let mut inner = K::lock(&self.inner);
+        let addr = inner.transport.as_ref().map(Transport::local_addr);
+        Some(inner.core.make_report(addr))
     }
 
     fn flush(&self, how: Flush) {

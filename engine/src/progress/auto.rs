@@ -73,7 +73,8 @@ impl Auto {
             }
             let now = self.wait_object.now();
             // By a timer: the timeout of epoll_wait(2) has milliseconds.
-            self.wait_object.set_timer(self.progress.next_look());
+            let looks = [self.progress.next_look(), self.progress.publish_before_sleep(now)];
+            self.wait_object.set_timer(looks.into_iter().flatten().min());
             let timeout = self.progress.next_deadline().map(|when| when.since(now));
             self.progress.sleep(timeout, &mut keys);
             self.bell.disarm(Bed::Shared);

@@ -3,10 +3,12 @@
 //! pollables with events on their descriptors, in one system call whatever the number of pollables.
 //! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
+use super::publish::{self, LastPublished};
 pub use super::watchers::Watcher;
 use super::watchers::Watchers;
 use super::yield_pace::YieldPace;
 use crate::hash::HashMap;
+use crate::report::Report;
 use crate::transport::Flush;
 use ofi_core::Instant;
 use ofi_core::error::Result;
@@ -75,6 +77,10 @@ pub trait Pollable: Send + Sync {
     /// How often it has been polled, by all threads (wraps). `None` if it does not count that, so
     /// that a progress thread never leaves it to the application.
     fn polls(&self) -> Option<u32> {
+        None
+    }
+    /// What it has done and what it waits for, if it is an endpoint.
+    fn report(&self) -> Option<Report> {
         None
     }
     /// A number that identifies it, if it joins a set once for each of several endpoints: the set
@@ -146,6 +152,7 @@ pub struct ProgressSet<K: LockKind> {
     ready_list: Arc<ReadyList>,
     wait_object: Arc<dyn WaitObject>,
     yields: YieldPace,
+    published: LastPublished,
 }
 
 impl<K: LockKind> fmt::Debug for ProgressSet<K> {
@@ -171,7 +178,8 @@ impl<K: LockKind> ProgressSet<K> {
             nudges: 0,
             news: Vec::new(),
         };
-        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object, yields: YieldPace::default() }
+        let (ready_list, yields, published) = Default::default();
+        Self { state: kind.cell(state), ready_list, wait_object, yields, published }
     }
 
     /// [`Self::new`] for a reader that sleeps: `waker` wakes it when a pollable becomes ready.
@@ -182,6 +190,10 @@ impl<K: LockKind> ProgressSet<K> {
     /// [`Self::new`] for a reader that may sleep: `ring` wakes it when a deadline moves earlier.
     pub fn with_bell(kind: K, wait_object: Arc<dyn WaitObject>, ring: Waker) -> Self {
         Self { ready_list: Arc::new(ReadyList::with_bell(ring)), ..Self::new(kind, wait_object) }
+    }
+
+    pub(super) const fn last_published(&self) -> &LastPublished {
+        &self.published
     }
 
     /// The wait object.
@@ -238,6 +250,9 @@ impl<K: LockKind> ProgressSet<K> {
             } else if state.is_slept_on() {
                 pollable.ready_flag().remove_sleeper();
             }
+            if let Some(reports) = publish::reports() {
+                reports.forget(core::ptr::from_ref(pollable.ready_flag()).addr(), self.wait_object.now());
+            }
             if let Some(fd) = pollable.descriptor() {
                 self.wait_object.remove(fd);
             }
@@ -288,7 +303,8 @@ impl<K: LockKind> ProgressSet<K> {
     #[cold]
     fn give_turn(&self) {
         let nudges = K::lock(&self.state).nudges;
-        self.yields.look(u32::from(nudges), || self.wait_object.now(), std::thread::yield_now);
+        let now = self.yields.look(u32::from(nudges), || self.wait_object.now(), std::thread::yield_now);
+        self.publish_if_due(now);
     }
 
     #[inline(never)]

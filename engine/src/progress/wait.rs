@@ -205,8 +205,8 @@ impl<K: LockKind> Sleep<'_, K> {
                 self.ring();
                 break true;
             }
-            place.set_timer(self.progress.next_deadline());
             let now = wait_object.now();
+            place.set_timer(self.wake_at(now));
             if expired(end, now) {
                 self.bell.disarm(bed);
                 break false;
@@ -252,6 +252,12 @@ impl<K: LockKind> Sleep<'_, K> {
         }
     }
 
+    /// When a thread that goes to sleep now has to wake up, if nothing happens before.
+    fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let due = self.progress.publish_before_sleep(now);
+        [due, self.progress.next_deadline()].into_iter().flatten().min()
+    }
+
     fn ring(&self) {
         write(self.bell.ring(), self.progress.wait_object());
     }
@@ -281,10 +287,11 @@ impl<K: LockKind> Sleep<'_, K> {
             self.ring();
             return Err(Errno::AGAIN);
         }
-        self.progress.wait_object().set_timer(self.progress.next_deadline());
+        let wait_object = self.progress.wait_object();
+        wait_object.set_timer(self.wake_at(wait_object.now()));
         // Last: the pass above has shown that this thread is awake.
         self.progress.watch(watcher);
-        self.progress.wait_object().watched();
+        wait_object.watched();
         Ok(())
     }
 }

@@ -62,8 +62,8 @@ impl YieldPace {
     }
 
     /// Offers the core, by `offer`, if passes have found nothing for long enough. `busy` counts the
-    /// calls that found something.
-    pub(super) fn look(&self, busy: u32, clock: impl Fn() -> Instant, offer: impl FnOnce()) {
+    /// calls that found something. Returns the time.
+    pub(super) fn look(&self, busy: u32, clock: impl Fn() -> Instant, offer: impl FnOnce()) -> Instant {
         let now = clock();
         let since = self.since.load(Ordering::Relaxed);
         let was_given = self.given.swap(false, Ordering::Relaxed);
@@ -72,13 +72,13 @@ impl YieldPace {
                 self.set_pause(|pause| pause / 2);
             }
             self.since.store(now.nanos(), Ordering::Relaxed);
-            return;
+            return now;
         }
         if was_given {
             self.set_pause(|pause| pause.saturating_mul(2));
         }
         if now.since(Instant::from_nanos(since)) < Duration::from_nanos(self.pause.load(Ordering::Relaxed)) {
-            return;
+            return now;
         }
         offer();
         let after = clock();
@@ -88,6 +88,7 @@ impl YieldPace {
         }
         self.given.store(given, Ordering::Relaxed);
         self.since.store(after.nanos(), Ordering::Relaxed);
+        after
     }
 
     fn set_pause(&self, change: impl Fn(u64) -> u64) {

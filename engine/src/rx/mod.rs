@@ -496,12 +496,17 @@ impl RxContext {
         peers.forget_receives();
     }
 
+    /// How many receives have not ended.
+    pub(crate) fn pending(&self) -> usize {
+        self.receives.len()
+    }
+
     /// Describes receives and unexpected messages.
-    pub(crate) fn describe(&self) -> String {
+    pub(crate) fn describe(&self, most: usize) -> String {
         use core::fmt::Write;
         let mut out = String::new();
         // Writing to a String cannot fail.
-        for (key, receive) in self.receives.iter() {
+        for (key, receive) in self.receives.iter().take(most) {
             let _ = writeln!(out, "receive {key}: {:?}", receive.stage);
         }
         if self.unexpected.len() > 0 {

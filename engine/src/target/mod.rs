@@ -245,13 +245,13 @@ impl Target {
     }
 
     /// Describes the operations in progress for peers.
-    pub(crate) fn describe(&self) -> String {
+    pub(crate) fn describe(&self, most: usize) -> String {
         let links = self.links.iter().enumerate().filter_map(|(id, state)| Some((id, state.as_deref()?)));
         let line = |(id, state): (usize, &State)| {
             let placing = if state.placing.is_some() { ", a payload is arriving" } else { "" };
             format!("link {id} has {} responses to send{placing}\n", state.responses.len())
         };
-        links.filter(|(_, state)| state.placing.is_some() || !state.responses.is_empty()).map(line).collect()
+        links.filter(|(_, state)| state.placing.is_some() || !state.responses.is_empty()).take(most).map(line).collect()
     }
 }
 

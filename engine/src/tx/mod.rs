@@ -359,13 +359,18 @@ impl Tx {
         !link.tx.full && link.tx.credit.can_afford(link.tx.credit.cost_of(send.len)) && !send.fenced
     }
 
-    /// Describes each send and what it waits for.
-    pub(crate) fn describe(&self) -> String {
+    /// How many operations have not ended.
+    pub(crate) fn pending(&self) -> usize {
+        self.sends.len() + self.left
+    }
+
+    /// Describes sends and what they wait for.
+    pub(crate) fn describe(&self, most: usize) -> String {
         let line = |(number, send): (usize, &Outgoing)| {
             format!("send {number} of {} bytes, {:?}: {:?}\n", send.len, send.info, send.stage)
         };
         let left = (self.left > 0).then(|| format!("{} writes wait to be acknowledged\n", self.left));
-        self.sends.iter().map(line).chain(left).collect()
+        self.sends.iter().take(most).map(line).chain(left).collect()
     }
 }
 

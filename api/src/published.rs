@@ -1,0 +1,67 @@
+//! What the endpoints of other processes have done and wait for, as their libraries publish it
+//! (`FI_OFI_STATE`). `ofi dump` and `ofi top` show it.
+//!
+//! A process publishes the state of each endpoint about once a second while it polls or after it
+//! has slept for a second; one that computes for longer publishes nothing meanwhile. Nothing of it
+//! costs messages anything.
+
+use ofi_core::error::Result;
+use ofi_core::{Errno, Error};
+pub use ofi_engine::report::{Published, PublishedPeer};
+use ofi_os::{clock, published};
+use std::io;
+use std::time::Duration;
+
+/// A process that uses the library.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its number.
+    pub id: u32,
+    /// Its command, as ps(1) shows it.
+    pub command: String,
+    /// How old the reports are.
+    pub age: Duration,
+    /// Its endpoints.
+    pub endpoints: Vec<Published>,
+}
+
+/// The time at which a text was published, in nanoseconds of the monotonic clock.
+fn time_of(text: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix("time "));
+    line.and_then(|time| time.parse().ok()).unwrap_or(0)
+}
+
+fn look(id: u32) -> io::Result<Option<Process>> {
+    let texts = published::read(id)?;
+    let Some(latest) = texts.iter().map(|text| time_of(text)).max() else { return Ok(None) };
+    let age = Duration::from_nanos(clock::now().nanos().saturating_sub(latest));
+    let endpoints = texts.iter().flat_map(|text| Published::parse(text)).collect();
+    Ok(Some(Process { id, command: published::command_of(id), age, endpoints }))
+}
+
+/// The state of a process of this user.
+///
+/// # Errors
+/// ENOENT if there is no such process, EACCES if it is another user's, ENODATA if it has not
+/// published anything: it uses another library, has no endpoint, or has not polled or slept for a
+/// second since it opened one.
+///
+/// ```
+/// let nobody = ofi::published::process(u32::MAX);
+/// assert_eq!(nobody.unwrap_err().errno(), ofi::Errno::ENOENT);
+/// ```
+pub fn process(id: u32) -> Result<Process> {
+    let found = look(id).map_err(|error| Error::os(error, format!("read the state of process {id}")))?;
+    found.ok_or_else(|| Error::new(Errno::ENODATA, format!("process {id} has not published the state of endpoints")))
+}
+
+/// All processes of this user that have published state.
+///
+/// ```
+/// for process in ofi::published::processes() {
+///     println!("{} {}: {} endpoints", process.id, process.command, process.endpoints.len());
+/// }
+/// ```
+pub fn processes() -> Vec<Process> {
+    published::processes().into_iter().filter_map(|id| look(id).ok().flatten()).collect()
+}

@@ -1,0 +1,199 @@
+//! Text that a process publishes for others of its user: an unnamed file of memory
+//! (memfd_create(2)), which they find among its descriptors in /proc. Nothing stays behind when the
+//! process ends, and publishing needs no thread, no socket and no name.
+#![allow(unsafe_code)]
+
+use crate::descriptor::Private;
+use core::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The file's name, which only /proc shows.
+const NAME: &CStr = c"ofi-state";
+const LINK: &str = "/memfd:ofi-state (deleted)";
+/// The length of the file's head: the format, the number of the text, and its length.
+const HEAD: usize = 64;
+/// The head while the text is written. A reader that finds the same other head before and after it
+/// has read the text has one text.
+const BUSY: Head = Head { number: 0, len: 0 };
+/// The longest text that is read of another process.
+const MOST: u64 = 16 << 20;
+/// How often to read a text that its process may be writing.
+const ATTEMPTS: usize = 100;
+
+/// The head of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    number: u64,
+    len: usize,
+}
+
+impl Head {
+    fn bytes(self) -> Vec<u8> {
+        let Self { number, len } = self;
+        format!("{:<width$}\n", format!("ofi-state 1 {number} {len}"), width = HEAD - 1).into_bytes()
+    }
+
+    /// `None` if there is no text to read now.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut words = str::from_utf8(bytes.get(..HEAD)?).ok()?.strip_prefix("ofi-state 1 ")?.split_whitespace();
+        let head = Self { number: words.next()?.parse().ok()?, len: words.next()?.parse().ok()? };
+        (head != BUSY).then_some(head)
+    }
+}
+
+/// A process's published text.
+#[derive(Debug)]
+pub struct Board {
+    file: Private<File>,
+    /// The number of the latest text.
+    number: u64,
+    /// The process that has made it: a forked child has no copy.
+    process: u32,
+}
+
+impl Board {
+    /// An empty board of this process.
+    ///
+    /// # Errors
+    /// EMFILE or ENFILE if there is no descriptor left, ENOSYS or EPERM where the system has no such
+    /// files.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: the name ends with NUL.
+        let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is fresh and owned by nothing else.
+        let file = Private::new(unsafe { File::from_raw_fd(fd) });
+        Ok(Self { file, number: 0, process: std::process::id() })
+    }
+
+    /// Whether it is of this process, not of the one that has forked it.
+    pub fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Replaces the text.
+    ///
+    /// # Errors
+    /// ENOMEM or ENOSPC if there is no memory for it.
+    pub fn write(&mut self, text: &str) -> io::Result<()> {
+        self.number += 1;
+        self.file.write_all_at(&BUSY.bytes(), 0)?;
+        self.file.write_all_at(text.as_bytes(), HEAD as u64)?;
+        self.file.set_len((HEAD + text.len()) as u64)?;
+        self.file.write_all_at(&Head { number: self.number, len: text.len() }.bytes(), 0)
+    }
+}
+
+/// The text on a board; `None` if there is none, or it changes all the time.
+fn read_one(path: &Path) -> io::Result<Option<String>> {
+    for _ in 0..ATTEMPTS {
+        let mut content = Vec::new();
+        let mut file = File::open(path)?;
+        Read::by_ref(&mut file).take(MOST).read_to_end(&mut content)?;
+        let mut again = [0; HEAD];
+        if let Some(head) = Head::parse(&content)
+            && file.read_exact_at(&mut again, 0).is_ok()
+            && Head::parse(&again) == Some(head)
+            && let Some(text) = content.get(HEAD..).filter(|text| text.len() == head.len)
+        {
+            return Ok(Some(String::from_utf8_lossy(text).into_owned()));
+        }
+        std::thread::yield_now();
+    }
+    Ok(None)
+}
+
+/// What a process has published: a text for each copy of the library in it.
+///
+/// # Errors
+/// ENOENT if there is no such process, EACCES if it is not this user's.
+pub fn read(process: u32) -> io::Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
+        let path = entry?.path();
+        // Descriptors come and go.
+        if std::fs::read_link(&path).is_ok_and(|to| to.as_os_str() == LINK) {
+            texts.extend(read_one(&path).ok().flatten());
+        }
+    }
+    Ok(texts)
+}
+
+/// The command of a process, as ps(1) shows it; empty if it has ended.
+pub fn command_of(process: u32) -> String {
+    let command = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    command.trim_end().to_owned()
+}
+
+/// The processes of this user.
+pub fn processes() -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let mut all: Vec<u32> = entries.filter_map(number).collect();
+    all.sort_unstable();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What this process has published on boards of one test, whose texts begin with `name`.
+    fn found(name: &str) -> Vec<String> {
+        let all = read(std::process::id()).unwrap();
+        all.into_iter().filter(|text| text.starts_with(name)).collect()
+    }
+
+    #[test]
+    fn the_latest_text_is_read() {
+        let mut board = Board::new().unwrap();
+        assert!(board.is_own());
+        for text in ["latest: a long first text", "latest: short", "latest:"] {
+            board.write(text).unwrap();
+            assert_eq!(found("latest:"), [text]);
+        }
+        let me = std::process::id();
+        assert!(processes().contains(&me));
+        assert!(!command_of(me).is_empty());
+        drop(board);
+        assert_eq!(found("latest:"), [] as [&str; 0], "the board is gone");
+    }
+
+    #[test]
+    fn heads_have_one_length_and_are_parsed() {
+        for head in [Head { number: 1, len: 0 }, Head { number: u64::MAX, len: usize::MAX }] {
+            assert_eq!((head.bytes().len(), Head::parse(&head.bytes())), (HEAD, Some(head)));
+        }
+        assert_eq!((BUSY.bytes().len(), Head::parse(&BUSY.bytes())), (HEAD, None));
+        for wrong in ["", "ofi-state 2 1 3", "ofi-state 1 1", "ofi-state 1 x 3"] {
+            assert_eq!(Head::parse(format!("{wrong:<63}\n").as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_never_torn() {
+        let mut board = Board::new().unwrap();
+        let text = |at: usize| format!("torn:{}", (100 + at % 900).to_string().repeat(3_000));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..3_000).for_each(|at| board.write(&text(at)).unwrap()));
+            while !writer.is_finished() {
+                for found in found("torn:") {
+                    let at: usize = found[5..8].parse().unwrap();
+                    assert!(found == text(at - 100), "{found:.60}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert!(read(u32::MAX).is_err());
+        assert_eq!(command_of(u32::MAX), "");
+    }
+}
