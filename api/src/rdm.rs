@@ -401,8 +401,8 @@ impl RdmEndpoint {
         self.0.close().await;
     }
 
-    /// What it has done since it was opened, in all and with each peer that it knows. The counts are
-    /// always on; [`prometheus`](crate::prometheus) formats them.
+    /// What it has done since it was opened, in all and with each peer that it knows. The counts
+    /// are always on; [`prometheus`](crate::prometheus) formats them.
     ///
     /// ```
     /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};

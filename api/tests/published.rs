@@ -3,7 +3,7 @@
 use ofi::published::{self, Process};
 use ofi::{EndpointType, Errno, Fabric, Info, ProgressModel, RdmEndpoint};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time limit of a test; publishing takes two seconds at most.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -18,11 +18,11 @@ fn open(provider: &str, progress: ProgressModel) -> RdmEndpoint {
 /// Looks at this process until its state is as wanted.
 #[track_caller]
 fn until(what: &str, is_so: impl Fn(&Process) -> bool) -> Process {
-    let start = Instant::now();
+    let start = ofi_os::clock::now();
     loop {
         match published::process(std::process::id()) {
             Ok(process) if is_so(&process) => return process,
-            other => assert!(start.elapsed() < LIMIT, "{what}: {other:?}"),
+            other => assert!(ofi_os::clock::now().since(start) < LIMIT, "{what}: {other:?}"),
         }
         std::thread::yield_now();
     }

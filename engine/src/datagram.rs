@@ -2,6 +2,8 @@
 //! whole or not at all. No matching and no acknowledgements; a packet without a posted receive
 //! waits in the system's socket buffer, while that has room.
 
+mod pollable;
+
 use crate::av::AddressVector;
 use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
@@ -10,14 +12,13 @@ use crate::completion::sinks::{Bindings, BoundQueues, CompletionSinks};
 use crate::limits::{Limits, SizeLimit};
 use crate::op::{MessageOps, RecvOp, SendOp};
 use crate::progress::auto::Auto;
-use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
-use crate::report::Report;
+use crate::progress::set::{Pollable, ReadyFlag};
 use crate::statistics::{Exchanged, Statistics, Traffic};
-use crate::transport::{Down, Flush};
+use crate::transport::Down;
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Error, Failure, FiAddr, Instant, OpFlags};
+use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Error, Failure, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Ticket};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
@@ -583,54 +584,6 @@ impl<D: Datagrams, K: LockKind> MessageOps for DatagramEndpoint<D, K> {
 impl<D: Datagrams, K: LockKind> Drop for Inner<D, K> {
     fn drop(&mut self) {
         self.rx.discard();
-    }
-}
-
-impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
-    fn poll(&self) -> PollOutcome {
-        let mut inner = K::lock(&self.inner);
-        if self.auto.is_some() {
-            // Relaxed, and no atomic increment: the endpoint's lock is held, and readers compare.
-            self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        }
-        PollOutcome { active: inner.poll(), busy: false }
-    }
-
-    fn polls(&self) -> Option<u32> {
-        // Relaxed: a guess of who polls.
-        Some(self.polls.load(Ordering::Relaxed))
-    }
-
-    fn report(&self) -> Option<Report> {
-        let inner = K::lock(&self.inner);
-        let statistics = Statistics { exchanged: inner.exchanged, failures: inner.failures, ..Statistics::default() };
-        let (addr, posted) = (inner.socket.as_ref().map(Datagrams::local_addr), inner.rx.posted.len());
-        let details = format!("{posted} receives are posted\n");
-        Some(Report { provider: inner.config.provider, addr, statistics, pending: posted as u64, details })
-    }
-
-    fn flush(&self, _how: Flush) {}
-
-    fn before_sleep(&self) -> bool {
-        let mut inner = K::lock(&self.inner);
-        let Inner { socket: Some(socket), rx, .. } = &mut *inner else { return false };
-        if rx.posted.is_empty() && !rx.deaf {
-            rx.deaf = true;
-            socket.listen(false);
-        }
-        false
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn descriptor(&self) -> Option<Descriptor> {
-        K::lock(&self.inner).socket.as_ref().and_then(Datagrams::descriptor)
-    }
-
-    fn ready_flag(&self) -> &ReadyFlag {
-        &self.ready_flag
     }
 }
 

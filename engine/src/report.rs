@@ -92,20 +92,27 @@ pub struct Published {
     pub peer_memory: u64,
     /// Operations that have failed.
     pub failures: u64,
-    /// Connections that were made.
-    pub connected: u64,
+    /// Its connections.
+    pub connections: PublishedConnections,
     /// The number of peers that it knows; `peers` may have fewer.
     pub known_peers: u64,
     /// What was exchanged with all peers.
     pub exchanged: Exchanged,
-    /// Connections that have ended, by cause.
-    pub ended: Vec<(String, u64)>,
-    /// Connect requests that were refused, by reason.
-    pub refused: Vec<(String, u64)>,
     /// Its first peers.
     pub peers: Vec<PublishedPeer>,
     /// What its operations wait for.
     pub details: String,
+}
+
+/// The connections of such an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublishedConnections {
+    /// How many were made.
+    pub made: u64,
+    /// How many have ended, by cause.
+    pub ended: Vec<(String, u64)>,
+    /// Connect requests that were refused, by reason.
+    pub refused: Vec<(String, u64)>,
 }
 
 /// A peer of such an endpoint.
@@ -159,12 +166,12 @@ impl Published {
             "state" => {
                 if let Some([pending, unexpected, memory, failures, connected, peers]) = numbers(&words) {
                     (self.pending, self.unexpected, self.peer_memory) = (pending, unexpected, memory);
-                    (self.failures, self.connected, self.known_peers) = (failures, connected, peers);
+                    (self.failures, self.connections.made, self.known_peers) = (failures, connected, peers);
                 }
             }
             "all" => self.exchanged = numbers(&words).map_or(self.exchanged, exchanged_of),
-            "ended" => self.ended.extend(counted()),
-            "refused" => self.refused.extend(counted()),
+            "ended" => self.connections.ended.extend(counted()),
+            "refused" => self.connections.refused.extend(counted()),
             "peer" => self.peers.extend(PublishedPeer::of(&words)),
             "|" => {
                 self.details.push_str(rest);
@@ -228,10 +235,13 @@ mod tests {
             let read = &theirs[0];
             assert_eq!((&*read.provider, read.addr.clone()), ("tcp", addr.unwrap().to_string()));
             assert_eq!((read.pending, read.unexpected, read.peer_memory), (pending, 4, seed));
-            assert_eq!((read.failures, read.connected, read.known_peers), (seed, 2, peers as u64));
+            assert_eq!((read.failures, read.connections.made, read.known_peers), (seed, 2, peers as u64));
             assert_eq!((read.exchanged, &read.details), (statistics.exchanged, &details));
-            assert_eq!(read.ended, [(Cause::Broken.text().to_owned(), seed), (Cause::Silent.text().to_owned(), 1)]);
-            assert_eq!(read.refused, [("the endpoint types do not match".to_owned(), 3)]);
+            assert_eq!(
+                read.connections.ended,
+                [(Cause::Broken.text().to_owned(), seed), (Cause::Silent.text().to_owned(), 1)]
+            );
+            assert_eq!(read.connections.refused, [("the endpoint types do not match".to_owned(), 3)]);
             assert_eq!(read.peers.len(), peers.min(MOST));
             for (read, peer) in read.peers.iter().zip(&statistics.peers) {
                 assert_eq!(read.addr, peer.addr.map_or_else(|| "-".to_owned(), |addr| addr.to_string()));

@@ -47,7 +47,7 @@ impl Head {
 
 /// A process's published text.
 #[derive(Debug)]
-pub struct Board {
+pub struct StateFile {
     file: Private<File>,
     /// The number of the latest text.
     number: u64,
@@ -55,12 +55,12 @@ pub struct Board {
     process: u32,
 }
 
-impl Board {
-    /// An empty board of this process.
+impl StateFile {
+    /// An empty file of this process.
     ///
     /// # Errors
-    /// EMFILE or ENFILE if there is no descriptor left, ENOSYS or EPERM where the system has no such
-    /// files.
+    /// EMFILE or ENFILE if there is no descriptor left, ENOSYS or EPERM where the system has no
+    /// such files.
     pub fn new() -> io::Result<Self> {
         // SAFETY: the name ends with NUL.
         let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
@@ -90,7 +90,7 @@ impl Board {
     }
 }
 
-/// The text on a board; `None` if there is none, or it changes all the time.
+/// The text in a file; `None` if there is none, or it changes all the time.
 fn read_one(path: &Path) -> io::Result<Option<String>> {
     for _ in 0..ATTEMPTS {
         let mut content = Vec::new();
@@ -144,7 +144,7 @@ pub fn processes() -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// What this process has published on boards of one test, whose texts begin with `name`.
+    /// What this process has published in files of one test, whose texts begin with `name`.
     fn found(name: &str) -> Vec<String> {
         let all = read(std::process::id()).unwrap();
         all.into_iter().filter(|text| text.starts_with(name)).collect()
@@ -152,17 +152,17 @@ mod tests {
 
     #[test]
     fn the_latest_text_is_read() {
-        let mut board = Board::new().unwrap();
-        assert!(board.is_own());
+        let mut file = StateFile::new().unwrap();
+        assert!(file.is_own());
         for text in ["latest: a long first text", "latest: short", "latest:"] {
-            board.write(text).unwrap();
+            file.write(text).unwrap();
             assert_eq!(found("latest:"), [text]);
         }
         let me = std::process::id();
         assert!(processes().contains(&me));
         assert!(!command_of(me).is_empty());
-        drop(board);
-        assert_eq!(found("latest:"), [] as [&str; 0], "the board is gone");
+        drop(file);
+        assert_eq!(found("latest:"), [] as [&str; 0], "the file is gone");
     }
 
     #[test]
@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn a_text_is_never_torn() {
-        let mut board = Board::new().unwrap();
+        let mut file = StateFile::new().unwrap();
         let text = |at: usize| format!("torn:{}", (100 + at % 900).to_string().repeat(3_000));
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (0..3_000).for_each(|at| board.write(&text(at)).unwrap()));
+            let writer = scope.spawn(|| (0..3_000).for_each(|at| file.write(&text(at)).unwrap()));
             while !writer.is_finished() {
                 for found in found("torn:") {
                     let at: usize = found[5..8].parse().unwrap();

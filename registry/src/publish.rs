@@ -4,9 +4,10 @@
 use ofi_core::log::{Level, Subsystem, log};
 use ofi_core::param::{Param, ParamKind};
 use ofi_engine::Publisher;
-use ofi_os::published::Board;
-use std::io::Write as _;
-use std::sync::{Mutex, Once};
+use ofi_os::published::StateFile;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use std::io::{self, Write as _};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Whether the process publishes its state.
@@ -25,54 +26,62 @@ pub const STALL: Param = Param {
            many seconds (default: 0, never)",
 };
 
-/// Begins to publish, unless the parameters forbid it. Later calls change nothing.
-pub fn publish() {
-    static BEGUN: Once = Once::new();
-    BEGUN.call_once(|| {
-        let stall = STALL.number(0);
-        let state = STATE.flag(true);
-        if !state && stall == 0 {
-            return;
-        }
-        let board = Mutex::new(None);
-        ofi_engine::publish(Publisher {
-            publish: Box::new(move |text| {
-                if state {
-                    write(&board, text);
-                }
-            }),
-            stall: (stall > 0).then(|| Duration::from_secs(stall)),
-            stalled: Box::new(|report, still| {
-                let seconds = still.as_secs();
-                let process = std::process::id();
-                // A closed standard error is no reason to fail.
-                let _ = writeln!(
-                    std::io::stderr().lock(),
-                    "ofi: process {process}: nothing has moved for {seconds} s on\n{report}"
-                );
-            }),
-        });
-    });
+/// Publishes on a file, and prints stalls.
+#[derive(Debug)]
+struct Process {
+    /// Publish at all.
+    state: bool,
+    stall: Option<Duration>,
+    /// There is one as long as there is a text.
+    file: Mutex<Option<StateFile>>,
 }
 
-/// Replaces the text on the board. There is one as long as there is a text; a forked child makes its
-/// own.
-fn write(board: &Mutex<Option<Board>>, text: Option<&str>) {
-    // The engine calls this from one thread at a time; in a forked child the lock may stay taken.
-    let Ok(mut board) = board.try_lock() else { return };
-    let Some(text) = text else {
-        *board = None;
-        return;
-    };
-    if board.as_ref().is_none_or(|board| !board.is_own()) {
-        match Board::new() {
-            Ok(fresh) => *board = Some(fresh),
-            Err(error) => {
-                return log("core", Level::Info, Subsystem::Core, || format!("the state is not published: {error}"));
-            }
+impl Publisher for Process {
+    fn publish(&self, text: Option<&str>) {
+        // In a forked child another thread's lock may stay taken.
+        if self.state
+            && let Ok(mut file) = self.file.try_lock()
+            && let Err(error) = write(&mut file, text)
+        {
+            log("core", Level::Info, Subsystem::Core, || format!("the state is not published: {error}"));
         }
     }
-    if let Some(Err(error)) = board.as_mut().map(|board| board.write(text)) {
-        log("core", Level::Info, Subsystem::Core, || format!("the state is not published: {error}"));
+
+    fn stall(&self) -> Option<Duration> {
+        self.stall
+    }
+
+    fn stalled(&self, report: &str, still: Duration) {
+        let (seconds, process) = (still.as_secs(), std::process::id());
+        let text = format!("ofi: process {process}: nothing has moved for {seconds} s on\n{report}");
+        // A closed standard error is no reason to fail.
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+/// Replaces the text in the file. A forked child makes its own.
+fn write(file: &mut Option<StateFile>, text: Option<&str>) -> io::Result<()> {
+    let Some(text) = text else {
+        *file = None;
+        return Ok(());
+    };
+    let own = match file.take().filter(StateFile::is_own) {
+        Some(own) => own,
+        None => StateFile::new()?,
+    };
+    file.insert(own).write(text)
+}
+
+/// Begins to publish, unless the parameters forbid it. Later calls change nothing.
+pub fn publish() {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    // Relaxed: whoever comes second need not wait for the first.
+    if BEGUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let (state, stall) = (STATE.flag(true), STALL.number(0));
+    let stall = (stall > 0).then(|| Duration::from_secs(stall));
+    if state || stall.is_some() {
+        ofi_engine::publish(Box::new(Process { state, stall, file: Mutex::new(None) }));
     }
 }

@@ -1,6 +1,6 @@
 //! `ofi dump`: what the endpoints of a process wait for.
 
-use ofi::published::{self, Process, Published, PublishedPeer};
+use ofi::published::{self, Process, Published, PublishedConnections, PublishedPeer};
 use ofi::{Error, Exchanged, Traffic};
 
 /// The process.
@@ -33,15 +33,16 @@ fn print_exchanged(indent: &str, Exchanged { sent, received }: Exchanged) {
 }
 
 fn print_endpoint(endpoint: &Published) {
-    let Published { provider, addr, pending, unexpected, peer_memory, failures, connected, .. } = endpoint;
+    let Published { provider, addr, pending, unexpected, peer_memory, failures, connections, .. } = endpoint;
+    let PublishedConnections { made, ended, refused } = connections;
     line!("endpoint {addr} of {provider}");
     line!("  {pending} operations pending, {failures} failed; {unexpected} messages wait for a receive");
-    line!("  {connected} connections were made; {} of memory are held for peers", size(*peer_memory));
+    line!("  {made} connections were made; {} of memory are held for peers", size(*peer_memory));
     print_exchanged("  ", endpoint.exchanged);
-    for (cause, count) in &endpoint.ended {
+    for (cause, count) in ended {
         line!("  {count} connections ended: {cause}");
     }
-    for (reason, count) in &endpoint.refused {
+    for (reason, count) in refused {
         line!("  {count} connect requests refused: {reason}");
     }
     for PublishedPeer { addr, connected, is_connected, waiting, exchanged } in &endpoint.peers {

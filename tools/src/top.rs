@@ -29,8 +29,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 struct Seen {
     sent: Traffic,
     received: Traffic,
-    /// When it was published.
-    at: Instant,
+    /// When it was published, in seconds since the first look.
+    at: f64,
 }
 
 type Key = (u32, String, String);
@@ -52,22 +52,26 @@ const fn sums(traffic: Traffic) -> [u64; 2] {
 
 #[allow(clippy::cast_precision_loss, reason = "rates are rounded")]
 fn rates(before: &Seen, now: &Seen) -> Option<[f64; 4]> {
-    let time = now.at.checked_duration_since(before.at).filter(|time| *time > Duration::from_millis(1))?;
-    let per_second = |old: u64, new: u64| new.saturating_sub(old) as f64 / time.as_secs_f64();
+    let time = now.at - before.at;
+    if time < 0.001 {
+        return None;
+    }
+    let per_second = |old: u64, new: u64| new.saturating_sub(old) as f64 / time;
     let [[a, b], [c, d]] = [sums(before.sent), sums(before.received)];
     let [[e, f], [g, h]] = [sums(now.sent), sums(now.received)];
     Some([per_second(a, e), per_second(b, f), per_second(c, g), per_second(d, h)])
 }
 
-/// Compares with what was seen before, and remembers what is seen now.
-fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>, now: Instant) -> Vec<Row> {
+/// Compares with what was seen before, and remembers what is seen now, in seconds since the first
+/// look.
+fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>, now: f64) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut fresh = HashMap::new();
     for process in processes {
         for endpoint in &process.endpoints {
             let Published { provider, addr, pending, known_peers, exchanged, .. } = endpoint;
             let key = (process.id, provider.clone(), addr.clone());
-            let at = now.checked_sub(process.age).unwrap_or(now);
+            let at = now - process.age.as_secs_f64();
             let latest = Seen { sent: exchanged.sent, received: exchanged.received, at };
             let before = seen.get(&key);
             // Published only once since: nothing can be said of its rate, so the old look stays.
@@ -116,11 +120,12 @@ fn print(rows: &[Row]) {
 ///
 /// # Errors
 /// None: processes that cannot be read are left out.
+#[allow(clippy::disallowed_methods, reason = "rates are those of real time, and the delay is what it is asked for")]
 pub fn run(options: &Options) -> Result<bool, Error> {
     let mut seen = HashMap::new();
-    let mut looks = 0;
+    let (start, mut looks) = (Instant::now(), 0);
     loop {
-        let rows = rows(&published::processes(), &mut seen, Instant::now());
+        let rows = rows(&published::processes(), &mut seen, start.elapsed().as_secs_f64());
         if std::io::stdout().is_terminal() {
             // Clears the screen (ECMA-48).
             crate::text!("\x1b[H\x1b[2J");
@@ -149,14 +154,12 @@ mod tests {
 
     #[test]
     fn rates_are_those_between_the_publications() {
-        let (mut seen, start) = (HashMap::new(), Instant::now() + Duration::from_secs(100));
-        let mut look = |second, age, messages| {
-            rows(&[process(age, messages)], &mut seen, start + Duration::from_secs(second)).remove(0).rates
-        };
-        assert_eq!(look(0, 0, 100), None);
-        assert_eq!(look(1, 1, 100), None, "nothing new");
-        assert_eq!(look(5, 1, 500), Some([100.0, 1000.0, 0.0, 0.0]));
-        assert_eq!(look(6, 0, 500), Some([0.0; 4]));
+        let mut seen = HashMap::new();
+        let mut look = |second, age, messages| rows(&[process(age, messages)], &mut seen, second).remove(0).rates;
+        assert_eq!(look(0.0, 0, 100), None);
+        assert_eq!(look(1.0, 1, 100), None, "nothing new");
+        assert_eq!(look(5.0, 1, 500), Some([100.0, 1000.0, 0.0, 0.0]));
+        assert_eq!(look(6.0, 0, 500), Some([0.0; 4]));
     }
 
     #[test]

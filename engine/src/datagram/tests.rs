@@ -2,6 +2,7 @@ use super::*;
 use crate::completion::counter::CounterUnit;
 use crate::progress::wait::Waiting;
 use core::time::Duration;
+use ofi_core::Instant;
 use ofi_core::wait::WaitObject;
 use ofi_sync::lock::Park;
 use std::sync::Mutex;

@@ -82,7 +82,7 @@ impl Peers {
     /// Whether there is memory for another peer. `remains`: links that have ended left more than
     /// orphans.
     pub(crate) fn admits_more(&self, remains: bool) -> bool {
-        self.account.used() < self.account.limit() || self.orphans == 0 && !remains
+        self.account.used() < self.account.limit() || self.totals.orphans == 0 && !remains
     }
 
     /// Whether the hello carries this endpoint's own nonce.

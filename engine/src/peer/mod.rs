@@ -70,14 +70,14 @@ pub(crate) struct Peers {
     yields: Yields,
     av: Option<BoundAv>,
     shortage: Shortage,
-    /// Number of unexpected messages whose link is gone.
-    orphans: usize,
     pub(crate) totals: Totals,
 }
 
-/// What has happened with all peers.
+/// What is counted for all peers together.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
+    /// Number of unexpected messages whose link is gone.
+    orphans: usize,
     /// What has crossed links that have ended.
     exchanged: Exchanged,
     /// How many links have opened.
@@ -109,7 +109,6 @@ impl Peers {
             yields: Yields::default(),
             av: None,
             shortage: Shortage::default(),
-            orphans: 0,
             totals: Totals::default(),
         }
     }
@@ -178,7 +177,7 @@ impl Peers {
 
     /// What was exchanged with all peers and with each.
     pub(crate) fn statistics(&self) -> Statistics {
-        let Totals { exchanged, connected, ended, refused } = &self.totals;
+        let Totals { orphans: _, exchanged, connected, ended, refused } = &self.totals;
         let mut all = Statistics {
             exchanged: *exchanged,
             connected: *connected,
@@ -386,7 +385,7 @@ impl Peers {
 
     /// The link of an unexpected message has ended: the message is an orphan.
     pub(crate) fn add_orphan(&mut self, id: PeerId) {
-        self.orphans += 1;
+        self.totals.orphans += 1;
         if let Some(peer) = self.table.get_mut(id) {
             peer.orphans += 1;
         }
@@ -395,7 +394,7 @@ impl Peers {
     /// An orphan is gone: removes its peer if nothing else is left of it.
     #[cold]
     pub(crate) fn remove_orphan(&mut self, id: PeerId, senders: &mut impl Senders) {
-        self.orphans -= 1;
+        self.totals.orphans -= 1;
         if let Some(peer) = self.table.get_mut(id) {
             peer.orphans -= 1;
             if peer.orphans == 0 && peer.links == 0 {

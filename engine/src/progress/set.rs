@@ -22,6 +22,7 @@ use slab::Slab;
 use std::fmt;
 use std::time::Duration;
 
+mod reporting;
 mod rest;
 
 /// Polls without traffic after which a pollable becomes idle.
@@ -190,10 +191,6 @@ impl<K: LockKind> ProgressSet<K> {
     /// [`Self::new`] for a reader that may sleep: `ring` wakes it when a deadline moves earlier.
     pub fn with_bell(kind: K, wait_object: Arc<dyn WaitObject>, ring: Waker) -> Self {
         Self { ready_list: Arc::new(ReadyList::with_bell(ring)), ..Self::new(kind, wait_object) }
-    }
-
-    pub(super) const fn last_published(&self) -> &LastPublished {
-        &self.published
     }
 
     /// The wait object.

@@ -1,0 +1,59 @@
+//! A datagram endpoint in progress sets.
+
+use super::{DatagramEndpoint, Datagrams, Inner};
+use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
+use crate::report::Report;
+use crate::statistics::Statistics;
+use crate::transport::Flush;
+use ofi_core::Instant;
+use ofi_core::wait::Descriptor;
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::Ordering;
+
+impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
+    fn poll(&self) -> PollOutcome {
+        let mut inner = K::lock(&self.inner);
+        if self.auto.is_some() {
+            // Relaxed, and no atomic increment: the endpoint's lock is held, and readers compare.
+            self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+        PollOutcome { active: inner.poll(), busy: false }
+    }
+
+    fn polls(&self) -> Option<u32> {
+        // Relaxed: a guess of who polls.
+        Some(self.polls.load(Ordering::Relaxed))
+    }
+
+    fn report(&self) -> Option<Report> {
+        let inner = K::lock(&self.inner);
+        let statistics = Statistics { exchanged: inner.exchanged, failures: inner.failures, ..Statistics::default() };
+        let (addr, posted) = (inner.socket.as_ref().map(Datagrams::local_addr), inner.rx.posted.len());
+        let details = format!("{posted} receives are posted\n");
+        Some(Report { provider: inner.config.provider, addr, statistics, pending: posted as u64, details })
+    }
+
+    fn flush(&self, _how: Flush) {}
+
+    fn before_sleep(&self) -> bool {
+        let mut inner = K::lock(&self.inner);
+        let Inner { socket: Some(socket), rx, .. } = &mut *inner else { return false };
+        if rx.posted.is_empty() && !rx.deaf {
+            rx.deaf = true;
+            socket.listen(false);
+        }
+        false
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        K::lock(&self.inner).socket.as_ref().and_then(Datagrams::descriptor)
+    }
+
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.ready_flag
+    }
+}

@@ -1,0 +1,130 @@
+//! When a progress set publishes the reports of its endpoints.
+
+use super::ProgressSet;
+use crate::progress::publish::{PERIOD, Reports, reports};
+use ofi_core::Instant;
+use ofi_sync::lock::LockKind;
+
+impl<K: LockKind> ProgressSet<K> {
+    /// Publishes what its endpoints have done and wait for, if it is time.
+    pub(in crate::progress) fn publish_if_due(&self, now: Instant) {
+        if let Some(reports) = reports()
+            && self.published.is_due(now)
+        {
+            self.publish(reports, now);
+        }
+    }
+
+    /// The same for a thread that is about to sleep. Returns when it has to wake up to publish, if
+    /// it has to: what is published now stays true while all threads sleep.
+    pub(in crate::progress) fn publish_before_sleep(&self, now: Instant) -> Option<Instant> {
+        let reports = reports()?;
+        if !self.published.is_due(now) {
+            return Some(self.published.time() + PERIOD);
+        }
+        self.publish(reports, now);
+        reports.watches_stalls().then(|| now + PERIOD)
+    }
+
+    #[cold]
+    fn publish(&self, reports: &Reports, now: Instant) {
+        let mut all = Vec::new();
+        self.for_each(|pollable| {
+            let id = core::ptr::from_ref(pollable.ready_flag()).addr();
+            all.extend(pollable.report().map(|report| (id, report)));
+        });
+        reports.update(now, all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PollOutcome, Pollable, ReadyFlag};
+    use super::*;
+    use crate::progress::publish::{self, Publisher};
+    use crate::report::Report;
+    use crate::transport::Flush;
+    use core::time::Duration;
+    use ofi_core::wait::{Descriptor, WaitObject};
+    use ofi_sync::lock::Park;
+    use ofi_sync::primitive::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    type Log = Arc<Mutex<Vec<String>>>;
+
+    /// Keeps what is published.
+    #[derive(Debug)]
+    struct Kept(Log);
+
+    impl Publisher for Kept {
+        fn publish(&self, text: Option<&str>) {
+            self.0.lock().unwrap().push(text.unwrap_or("nothing").to_owned());
+        }
+        fn stall(&self) -> Option<Duration> {
+            None
+        }
+        fn stalled(&self, _report: &str, _still: Duration) {}
+    }
+
+    /// A wait object whose clock a test sets.
+    #[derive(Debug, Default)]
+    struct Clock(AtomicU64);
+
+    impl WaitObject for Clock {
+        fn add(&self, _fd: Descriptor, _key: u64) -> ofi_core::error::Result<()> {
+            Ok(())
+        }
+        fn remove(&self, _fd: Descriptor) {}
+        fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
+        fn signal(&self) {}
+        fn drain(&self) {}
+        fn set_timer(&self, _when: Option<Instant>) {}
+        fn descriptor(&self) -> Descriptor {
+            -1
+        }
+        fn now(&self) -> Instant {
+            Instant::from_nanos(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    /// An endpoint that waits for something.
+    #[derive(Debug, Default)]
+    struct Waiting(ReadyFlag);
+
+    impl Pollable for Waiting {
+        fn poll(&self) -> PollOutcome {
+            PollOutcome { active: false, busy: false }
+        }
+        fn flush(&self, _how: Flush) {}
+        fn report(&self) -> Option<Report> {
+            Some(Report { pending: 77, ..Report::default() })
+        }
+        fn next_deadline(&self) -> Option<Instant> {
+            None
+        }
+        fn descriptor(&self) -> Option<Descriptor> {
+            None
+        }
+        fn ready_flag(&self) -> &ReadyFlag {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn a_thread_that_polls_publishes_once_a_second() {
+        let published = Log::default();
+        publish::publish(Box::new(Kept(published.clone())));
+        let clock = Arc::new(Clock(AtomicU64::new(1)));
+        let set = ProgressSet::new(Park::default(), clock.clone());
+        let key = set.join(Arc::new(Waiting::default())).expect("it has no descriptor");
+        let count = || published.lock().unwrap().iter().filter(|text| text.contains(" 77 ")).count();
+        // A millisecond between two passes.
+        for _ in 0..5_500 {
+            clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+            set.passed(set.progress());
+        }
+        assert_eq!(count(), 5);
+        set.leave(key);
+        assert_eq!(published.lock().unwrap().last().unwrap(), "nothing", "it has left");
+    }
+}
