@@ -2,12 +2,12 @@
 //! (`FI_OFI_STATE`). `ofi dump` and `ofi top` show it.
 //!
 //! A process publishes the state of each endpoint about once a second while it polls or after it
-//! has slept for a second; one that computes for longer publishes nothing meanwhile. Nothing of it
-//! costs messages anything.
+//! has slept for a second; one that computes for longer publishes nothing meanwhile. Messages pay
+//! nothing for it, except that they wait while a report of their endpoint is made.
 
 use ofi_core::error::Result;
 use ofi_core::{Errno, Error};
-pub use ofi_engine::report::{Published, PublishedConnections, PublishedPeer};
+pub use ofi_engine::report::{Published, PublishedConnections, PublishedPeer, PublishedPeers};
 use ofi_os::{clock, published};
 use std::io;
 use std::time::Duration;
@@ -19,24 +19,22 @@ pub struct Process {
     pub id: u32,
     /// Its command, as ps(1) shows it.
     pub command: String,
-    /// How old the reports are.
-    pub age: Duration,
     /// Its endpoints.
     pub endpoints: Vec<Published>,
 }
 
-/// The time at which a text was published, in nanoseconds of the monotonic clock.
-fn time_of(text: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix("time "));
-    line.and_then(|time| time.parse().ok()).unwrap_or(0)
+/// How long ago an endpoint's report was made.
+pub fn age(endpoint: &Published) -> Duration {
+    Duration::from_nanos(clock::now().nanos().saturating_sub(endpoint.time))
 }
 
 fn look(id: u32) -> io::Result<Option<Process>> {
     let texts = published::read(id)?;
-    let Some(latest) = texts.iter().map(|text| time_of(text)).max() else { return Ok(None) };
-    let age = Duration::from_nanos(clock::now().nanos().saturating_sub(latest));
+    if texts.is_empty() {
+        return Ok(None);
+    }
     let endpoints = texts.iter().flat_map(|text| Published::parse(text)).collect();
-    Ok(Some(Process { id, command: published::command_of(id), age, endpoints }))
+    Ok(Some(Process { id, command: published::command_of(id), endpoints }))
 }
 
 /// The state of a process of this user.

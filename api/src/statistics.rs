@@ -2,6 +2,7 @@
 
 use core::fmt::{Display, Write};
 use ofi_engine::{Exchanged, Statistics, Traffic};
+use std::collections::BTreeMap;
 
 /// Writes metrics: each name once, with the samples of all endpoints below it.
 struct Metrics<'a> {
@@ -16,17 +17,16 @@ fn quoted(value: impl Display) -> String {
 
 impl Metrics<'_> {
     /// Writes a metric; `samples` gives each endpoint's further labels and values.
-    fn add<V: Display>(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        samples: impl Fn(&Statistics) -> Vec<(String, V)>,
-    ) {
+    fn add(&mut self, name: &str, kind: &str, help: &str, samples: impl Fn(&Statistics) -> Vec<(String, u64)>) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.out, "# HELP ofi_{name} {help}\n# TYPE ofi_{name} {kind}");
         for (endpoint, statistics) in self.endpoints {
+            // Peers may share an address, or have none, but each sample may occur only once.
+            let mut sums = BTreeMap::new();
             for (labels, value) in samples(statistics) {
+                *sums.entry(labels).or_insert(0u64) += value;
+            }
+            for (labels, value) in sums {
                 let _ = writeln!(self.out, "ofi_{name}{{endpoint={}{labels}}} {value}", quoted(endpoint));
             }
         }
@@ -112,14 +112,14 @@ mod tests {
             failures: 7,
             ended: vec![(Cause::Broken, 2)],
             refused: vec![("a \"reason\"", 1)],
-            peers: vec![peer],
+            peers: vec![peer.clone(), peer],
             ..Statistics::default()
         };
         let text = prometheus(&[("a", &statistics), ("b\n\"", &Statistics::default())]);
         assert!(text.contains("ofi_operation_failures_total{endpoint=\"a\"} 7\n"));
         assert!(text.contains("ofi_operation_failures_total{endpoint=\"b\\n\\\"\"} 0\n"));
         assert!(text.contains("reason=\"a \\\"reason\\\"\"} 1\n"));
-        assert!(text.contains("ofi_peer_waiting_operations{endpoint=\"a\",peer=\"unknown\"} 3\n"));
+        assert!(text.contains("ofi_peer_waiting_operations{endpoint=\"a\",peer=\"unknown\"} 6\n"));
         assert!(text.contains("ofi_peer_messages_total{endpoint=\"a\",peer=\"unknown\",direction=\"sent\"} 0\n"));
         assert_eq!(text.matches("# TYPE ofi_messages_total counter\n").count(), 1);
         let is_sound = |line: &str| {

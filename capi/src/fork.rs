@@ -61,6 +61,7 @@ pub(crate) fn try_watch() {
 struct Held {
     objects: MutexGuard<'static, objects::Objects>,
     listed: open_objects::Held,
+    _reports: ofi_engine::HeldReports,
     descriptors: descriptor::Held,
     loader: ofi_loader::Held,
     _providers: ofi_registry::Held,
@@ -99,6 +100,7 @@ extern "C" fn prepare() {
     let held = Held {
         objects: objects::objects(),
         listed: open_objects::hold(),
+        _reports: ofi_engine::hold_reports(),
         descriptors: descriptor::hold(),
         loader: ofi_loader::hold(),
         _providers: ofi_registry::hold(),

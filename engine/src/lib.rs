@@ -45,7 +45,7 @@ pub use endpoint::Endpoint;
 pub use measures::Measures;
 pub use passive::PassiveEndpoint;
 pub use progress::auto::Auto;
-pub use progress::publish::{Publisher, publish};
+pub use progress::publish::{Held as HeldReports, Publisher, hold as hold_reports, publish};
 pub use progress::set::Watcher;
 pub use progress::wait::Waiting;
 pub use rx::RxSettings;

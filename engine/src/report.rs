@@ -6,7 +6,7 @@ use core::fmt;
 use ofi_core::Addr;
 
 /// The most peers, and lines of pending operations, in a report.
-pub(crate) const MOST: usize = 256;
+pub(crate) const MOST: usize = 64;
 
 /// A report of an endpoint of this process.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +15,10 @@ pub struct Report {
     pub provider: &'static str,
     /// Its address, if it has one.
     pub addr: Option<Addr>,
-    /// What it has done.
+    /// What it has done, in all and with its first peers.
     pub statistics: Statistics,
+    /// The number of peers that it knows.
+    pub known_peers: u64,
     /// Operations that have not ended.
     pub pending: u64,
     /// What they wait for, a line for each link and operation.
@@ -52,14 +54,14 @@ impl<T: fmt::Display> fmt::Display for Line<T> {
     }
 }
 
-/// As [`Published::parse`] reads it.
+/// As [`Published::parse`] reads it, after the word `endpoint`, the endpoint's number and the time.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { provider, addr, statistics, pending, details } = self;
+        let Self { provider, addr, statistics, known_peers, pending, details } = self;
         let Statistics { exchanged, failures, connected, ended, refused, unexpected, peer_memory, peers } = statistics;
         let name = addr.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-        writeln!(f, "endpoint {provider} {}", Line(name))?;
-        writeln!(f, "state {pending} {unexpected} {peer_memory} {failures} {connected} {}", peers.len())?;
+        writeln!(f, "{provider} {}", Line(name))?;
+        writeln!(f, "state {pending} {unexpected} {peer_memory} {failures} {connected} {known_peers}")?;
         f.write_str("all")?;
         write_exchanged(f, *exchanged)?;
         for (cause, count) in ended {
@@ -68,7 +70,7 @@ impl fmt::Display for Report {
         for (reason, count) in refused {
             writeln!(f, "refused {count} {}", Line(reason))?;
         }
-        for PeerStatistics { addr, connected, is_connected, waiting, exchanged } in peers.iter().take(MOST) {
+        for PeerStatistics { addr, connected, is_connected, waiting, exchanged } in peers {
             let name = addr.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
             write!(f, "peer {} {connected} {} {waiting}", Line(name), u8::from(*is_connected))?;
             write_exchanged(f, *exchanged)?;
@@ -80,6 +82,10 @@ impl fmt::Display for Report {
 /// A report of an endpoint of another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
+    /// Identifies it among the endpoints of its process.
+    pub number: u64,
+    /// When the report was made, in nanoseconds of the monotonic clock.
+    pub time: u64,
     /// The name of its provider.
     pub provider: String,
     /// Its address, or "-".
@@ -94,12 +100,10 @@ pub struct Published {
     pub failures: u64,
     /// Its connections.
     pub connections: PublishedConnections,
-    /// The number of peers that it knows; `peers` may have fewer.
-    pub known_peers: u64,
     /// What was exchanged with all peers.
     pub exchanged: Exchanged,
-    /// Its first peers.
-    pub peers: Vec<PublishedPeer>,
+    /// Its peers.
+    pub peers: PublishedPeers,
     /// What its operations wait for.
     pub details: String,
 }
@@ -113,6 +117,15 @@ pub struct PublishedConnections {
     pub ended: Vec<(String, u64)>,
     /// Connect requests that were refused, by reason.
     pub refused: Vec<(String, u64)>,
+}
+
+/// The peers of such an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublishedPeers {
+    /// How many it knows.
+    pub known: u64,
+    /// The first of them.
+    pub first: Vec<PublishedPeer>,
 }
 
 /// A peer of such an endpoint.
@@ -144,14 +157,18 @@ const fn exchanged_of([a, b, c, d, e, f, g, h]: [u64; 8]) -> Exchanged {
 }
 
 impl Published {
-    /// The reports in a text. Lines that it does not know, as those of later versions, are skipped.
+    /// The reports in a text. Lines that it does not know, as those of later versions, are skipped;
+    /// control characters, which a terminal might obey, are replaced.
     pub fn parse(text: &str) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for line in text.lines() {
+            let line = &line.replace(|one: char| one.is_control(), "?");
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             if word == "endpoint" {
-                let (provider, addr) = rest.split_once(' ').unwrap_or((rest, "-"));
-                all.push(Self { provider: provider.to_owned(), addr: addr.to_owned(), ..Self::default() });
+                let mut words = rest.splitn(4, ' ');
+                let [number, time] = [0; 2].map(|_| words.next().and_then(|word| word.parse().ok()).unwrap_or(0));
+                let [provider, addr] = [0; 2].map(|_| words.next().unwrap_or("-").to_owned());
+                all.push(Self { number, time, provider, addr, ..Self::default() });
             } else if let Some(last) = all.last_mut() {
                 last.take_line(word, rest);
             }
@@ -166,13 +183,13 @@ impl Published {
             "state" => {
                 if let Some([pending, unexpected, memory, failures, connected, peers]) = numbers(&words) {
                     (self.pending, self.unexpected, self.peer_memory) = (pending, unexpected, memory);
-                    (self.failures, self.connections.made, self.known_peers) = (failures, connected, peers);
+                    (self.failures, self.connections.made, self.peers.known) = (failures, connected, peers);
                 }
             }
             "all" => self.exchanged = numbers(&words).map_or(self.exchanged, exchanged_of),
             "ended" => self.connections.ended.extend(counted()),
             "refused" => self.connections.refused.extend(counted()),
-            "peer" => self.peers.extend(PublishedPeer::of(&words)),
+            "peer" => self.peers.first.extend(PublishedPeer::of(&words)),
             "|" => {
                 self.details.push_str(rest);
                 self.details.push('\n');
@@ -221,34 +238,42 @@ mod tests {
             peer_memory: seed,
             peers: (0..peers).map(peer).collect(),
         };
-        Report { provider: "tcp", addr, statistics, pending: 9, details: "a line\nanother\n".to_owned() }
+        let (known_peers, details) = (peers as u64 + 1, "a line\nanother\n".to_owned());
+        Report { provider: "tcp", addr, statistics, known_peers, pending: 9, details }
     }
 
     #[test]
     fn what_is_written_is_read() {
-        for (seed, peers) in [(0, 0), (1, 3), (u64::MAX, MOST), (7, MOST + 10)] {
+        for (seed, peers) in [(0, 0), (1, 3), (u64::MAX, MOST)] {
             let ours = report(seed, peers);
-            let text = format!("a line of a later version\n{ours}something new\n{}", report(5, 1));
+            let text = format!("a later version\nendpoint 3 99 {ours}something new\nendpoint 4 9 {}", report(5, 1));
             let theirs = Published::parse(&text);
             assert_eq!(theirs.len(), 2);
             let Report { addr, statistics, pending, details, .. } = ours;
             let read = &theirs[0];
+            assert_eq!((read.number, read.time), (3, 99));
             assert_eq!((&*read.provider, read.addr.clone()), ("tcp", addr.unwrap().to_string()));
             assert_eq!((read.pending, read.unexpected, read.peer_memory), (pending, 4, seed));
-            assert_eq!((read.failures, read.connections.made, read.known_peers), (seed, 2, peers as u64));
+            assert_eq!((read.failures, read.connections.made, read.peers.known), (seed, 2, peers as u64 + 1));
             assert_eq!((read.exchanged, &read.details), (statistics.exchanged, &details));
             assert_eq!(
                 read.connections.ended,
                 [(Cause::Broken.text().to_owned(), seed), (Cause::Silent.text().to_owned(), 1)]
             );
             assert_eq!(read.connections.refused, [("the endpoint types do not match".to_owned(), 3)]);
-            assert_eq!(read.peers.len(), peers.min(MOST));
-            for (read, peer) in read.peers.iter().zip(&statistics.peers) {
+            assert_eq!(read.peers.first.len(), peers);
+            for (read, peer) in read.peers.first.iter().zip(&statistics.peers) {
                 assert_eq!(read.addr, peer.addr.map_or_else(|| "-".to_owned(), |addr| addr.to_string()));
                 assert_eq!((read.connected, read.is_connected), (peer.connected, peer.is_connected));
                 assert_eq!((read.waiting, read.exchanged), (peer.waiting, peer.exchanged));
             }
         }
+    }
+
+    #[test]
+    fn control_characters_are_replaced() {
+        let read = Published::parse("endpoint 1 2 tcp a\u{1b}[2Jb\n| c\u{7}\n").remove(0);
+        assert_eq!((&*read.addr, &*read.details), ("a?[2Jb", "c?\n"));
     }
 
     #[test]
@@ -264,7 +289,7 @@ mod tests {
         #[test]
         fn any_text_is_read(text in "(endpoint|state|all|peer|ended|refused|\\||[a-z]){0,1}[ 0-9a-z\\n|-]{0,200}") {
             Published::parse(&text);
-            Published::parse(&format!("endpoint x\n{text}"));
+            Published::parse(&format!("endpoint 1 2 x\n{text}"));
         }
     }
 }

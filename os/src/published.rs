@@ -6,9 +6,9 @@
 use crate::descriptor::Private;
 use core::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// The file's name, which only /proc shows.
@@ -20,7 +20,7 @@ const HEAD: usize = 64;
 /// has read the text has one text.
 const BUSY: Head = Head { number: 0, len: 0 };
 /// The longest text that is read of another process.
-const MOST: u64 = 16 << 20;
+const MOST: usize = 64 << 20;
 /// How often to read a text that its process may be writing.
 const ATTEMPTS: usize = 100;
 
@@ -51,6 +51,9 @@ pub struct StateFile {
     file: Private<File>,
     /// The number of the latest text.
     number: u64,
+    /// Its inode number: an application may close descriptors that are not its own, and their
+    /// numbers are used again.
+    inode: u64,
     /// The process that has made it: a forked child has no copy.
     process: u32,
 }
@@ -69,7 +72,8 @@ impl StateFile {
         }
         // SAFETY: the descriptor is fresh and owned by nothing else.
         let file = Private::new(unsafe { File::from_raw_fd(fd) });
-        Ok(Self { file, number: 0, process: std::process::id() })
+        let inode = file.metadata()?.ino();
+        Ok(Self { file, number: 0, inode, process: std::process::id() })
     }
 
     /// Whether it is of this process, not of the one that has forked it.
@@ -80,8 +84,11 @@ impl StateFile {
     /// Replaces the text.
     ///
     /// # Errors
-    /// ENOMEM or ENOSPC if there is no memory for it.
+    /// ENOMEM or ENOSPC if there is no memory for it, EBADF if the application has closed the file.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
+        if self.file.metadata()?.ino() != self.inode {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
         self.number += 1;
         self.file.write_all_at(&BUSY.bytes(), 0)?;
         self.file.write_all_at(text.as_bytes(), HEAD as u64)?;
@@ -92,17 +99,19 @@ impl StateFile {
 
 /// The text in a file; `None` if there is none, or it changes all the time.
 fn read_one(path: &Path) -> io::Result<Option<String>> {
+    let file = File::open(path)?;
+    let head = || {
+        let mut bytes = [0; HEAD];
+        file.read_exact_at(&mut bytes, 0).ok().and_then(|()| Head::parse(&bytes))
+    };
     for _ in 0..ATTEMPTS {
-        let mut content = Vec::new();
-        let mut file = File::open(path)?;
-        Read::by_ref(&mut file).take(MOST).read_to_end(&mut content)?;
-        let mut again = [0; HEAD];
-        if let Some(head) = Head::parse(&content)
-            && file.read_exact_at(&mut again, 0).is_ok()
-            && Head::parse(&again) == Some(head)
-            && let Some(text) = content.get(HEAD..).filter(|text| text.len() == head.len)
+        if let Some(before) = head()
+            && before.len <= MOST.min(usize::try_from(file.metadata()?.len()).unwrap_or(MOST))
         {
-            return Ok(Some(String::from_utf8_lossy(text).into_owned()));
+            let mut text = vec![0; before.len];
+            if file.read_exact_at(&mut text, HEAD as u64).is_ok() && head() == Some(before) {
+                return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
+            }
         }
         std::thread::yield_now();
     }
@@ -128,7 +137,7 @@ pub fn read(process: u32) -> io::Result<Vec<String>> {
 /// The command of a process, as ps(1) shows it; empty if it has ended.
 pub fn command_of(process: u32) -> String {
     let command = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    command.trim_end().to_owned()
+    command.trim_end().replace(|one: char| one.is_control(), "?")
 }
 
 /// The processes of this user.

@@ -4,10 +4,11 @@
 use ofi_core::log::{Level, Subsystem, log};
 use ofi_core::param::{Param, ParamKind};
 use ofi_engine::Publisher;
+use ofi_engine::report::Published;
 use ofi_os::published::StateFile;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::io::{self, Write as _};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Whether the process publishes its state.
@@ -22,8 +23,8 @@ pub const STATE: Param = Param {
 pub const STALL: Param = Param {
     name: "FI_OFI_STALL",
     kind: ParamKind::Int,
-    help: "Prints to standard error what the operations of an endpoint wait for, when nothing has moved on it for so \
-           many seconds (default: 0, never)",
+    help: "Prints to standard error what the operations of an endpoint wait for, receives included, when nothing has \
+           moved on it for so many seconds: once for each such time (default: 0, never)",
 };
 
 /// Publishes on a file, and prints stalls.
@@ -38,13 +39,16 @@ struct Process {
 
 impl Publisher for Process {
     fn publish(&self, text: Option<&str>) {
-        // In a forked child another thread's lock may stay taken.
+        // One thread at a time calls this.
         if self.state
-            && let Ok(mut file) = self.file.try_lock()
-            && let Err(error) = write(&mut file, text)
+            && let Err(error) = write(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner), text)
         {
             log("core", Level::Info, Subsystem::Core, || format!("the state is not published: {error}"));
         }
+    }
+
+    fn process(&self) -> u32 {
+        std::process::id()
     }
 
     fn stall(&self) -> Option<Duration> {
@@ -52,10 +56,15 @@ impl Publisher for Process {
     }
 
     fn stalled(&self, report: &str, still: Duration) {
-        let (seconds, process) = (still.as_secs(), std::process::id());
-        let text = format!("ofi: process {process}: nothing has moved for {seconds} s on\n{report}");
-        // A closed standard error is no reason to fail.
-        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        let (seconds, process) = (still.as_secs(), self.process());
+        for Published { provider, addr, pending, details, .. } in Published::parse(report) {
+            let text = format!(
+                "ofi: process {process}: nothing has moved for {seconds} s on endpoint {addr} of {provider}, \
+                 with {pending} operations pending:\n{details}"
+            );
+            // A closed standard error is no reason to fail.
+            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `ofi dump`: what the endpoints of a process wait for.
 
-use ofi::published::{self, Process, Published, PublishedConnections, PublishedPeer};
+use ofi::published::{self, Published, PublishedConnections, PublishedPeer};
 use ofi::{Error, Exchanged, Traffic};
 
 /// The process.
@@ -35,7 +35,7 @@ fn print_exchanged(indent: &str, Exchanged { sent, received }: Exchanged) {
 fn print_endpoint(endpoint: &Published) {
     let Published { provider, addr, pending, unexpected, peer_memory, failures, connections, .. } = endpoint;
     let PublishedConnections { made, ended, refused } = connections;
-    line!("endpoint {addr} of {provider}");
+    line!("endpoint {addr} of {provider}, as it was {} ago", age(endpoint));
     line!("  {pending} operations pending, {failures} failed; {unexpected} messages wait for a receive");
     line!("  {made} connections were made; {} of memory are held for peers", size(*peer_memory));
     print_exchanged("  ", endpoint.exchanged);
@@ -45,21 +45,21 @@ fn print_endpoint(endpoint: &Published) {
     for (reason, count) in refused {
         line!("  {count} connect requests refused: {reason}");
     }
-    for PublishedPeer { addr, connected, is_connected, waiting, exchanged } in &endpoint.peers {
+    for PublishedPeer { addr, connected, is_connected, waiting, exchanged } in &endpoint.peers.first {
         let now = if *is_connected { "connected" } else { "not connected" };
         line!("  peer {addr}: {now}, connected {connected} times, {waiting} operations wait");
         print_exchanged("    ", *exchanged);
     }
-    let more = endpoint.known_peers.saturating_sub(endpoint.peers.len() as u64);
+    let more = endpoint.peers.known.saturating_sub(endpoint.peers.first.len() as u64);
     if more > 0 {
         line!("  and {more} more peers");
     }
     endpoint.details.lines().for_each(|text| line!("  | {text}"));
 }
 
-/// The age of what a process has published.
-pub(crate) fn age(process: &Process) -> String {
-    format!("{:.1} s", process.age.as_secs_f64())
+/// The age of a report.
+pub(crate) fn age(endpoint: &Published) -> String {
+    format!("{:.1} s", published::age(endpoint).as_secs_f64())
 }
 
 /// Prints the state of a process, or the processes that have some.
@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     let Some(id) = options.process else {
         let processes = published::processes();
         for process in &processes {
-            line!("{} {}: {} endpoints, {} ago", process.id, process.command, process.endpoints.len(), age(process));
+            line!("{} {}: {} endpoints", process.id, process.command, process.endpoints.len());
         }
         if processes.is_empty() {
             line!("no process of this user has published the state of endpoints");
@@ -78,7 +78,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         return Ok(true);
     };
     let process = published::process(id)?;
-    line!("process {} {}, as it was {} ago", process.id, process.command, age(&process));
+    line!("process {} {}", process.id, process.command);
     process.endpoints.iter().for_each(print_endpoint);
     Ok(true)
 }

@@ -5,7 +5,7 @@ use ofi::published::{self, Process, Published};
 use ofi::{Error, Traffic};
 use std::collections::HashMap;
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often to look.
 #[derive(Debug, clap::Args)]
@@ -29,16 +29,19 @@ fn seconds(text: &str) -> Result<f64, String> {
 struct Seen {
     sent: Traffic,
     received: Traffic,
-    /// When it was published, in seconds since the first look.
-    at: f64,
+    /// When that was, in nanoseconds.
+    at: u64,
 }
 
-type Key = (u32, String, String);
+/// The process and the endpoint's number.
+type Key = (u32, u64);
 
 /// What is shown of an endpoint.
 struct Row {
-    key: Key,
+    id: u32,
     command: String,
+    provider: String,
+    addr: String,
     age: String,
     pending: u64,
     peers: u64,
@@ -47,38 +50,42 @@ struct Row {
 }
 
 const fn sums(traffic: Traffic) -> [u64; 2] {
-    [traffic.messages + traffic.accesses, traffic.message_bytes + traffic.access_bytes]
+    let Traffic { messages, message_bytes, accesses, access_bytes } = traffic;
+    [messages.saturating_add(accesses), message_bytes.saturating_add(access_bytes)]
 }
 
 #[allow(clippy::cast_precision_loss, reason = "rates are rounded")]
 fn rates(before: &Seen, now: &Seen) -> Option<[f64; 4]> {
-    let time = now.at - before.at;
-    if time < 0.001 {
-        return None;
-    }
+    let time = now.at.checked_sub(before.at).filter(|time| *time > 0)? as f64 / 1e9;
     let per_second = |old: u64, new: u64| new.saturating_sub(old) as f64 / time;
     let [[a, b], [c, d]] = [sums(before.sent), sums(before.received)];
     let [[e, f], [g, h]] = [sums(now.sent), sums(now.received)];
     Some([per_second(a, e), per_second(b, f), per_second(c, g), per_second(d, h)])
 }
 
-/// Compares with what was seen before, and remembers what is seen now, in seconds since the first
-/// look.
-fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>, now: f64) -> Vec<Row> {
+/// Compares with what was seen before, and remembers what is seen now.
+fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut fresh = HashMap::new();
     for process in processes {
         for endpoint in &process.endpoints {
-            let Published { provider, addr, pending, known_peers, exchanged, .. } = endpoint;
-            let key = (process.id, provider.clone(), addr.clone());
-            let at = now - process.age.as_secs_f64();
-            let latest = Seen { sent: exchanged.sent, received: exchanged.received, at };
+            let Published { number, time, provider, addr, pending, peers, exchanged, .. } = endpoint;
+            let key = (process.id, *number);
+            let latest = Seen { sent: exchanged.sent, received: exchanged.received, at: *time };
             let before = seen.get(&key);
             // Published only once since: nothing can be said of its rate, so the old look stays.
             let rates = before.and_then(|before| rates(before, &latest));
-            fresh.insert(key.clone(), before.filter(|_| rates.is_none()).copied().unwrap_or(latest));
-            let (command, age) = (process.command.clone(), age(process));
-            rows.push(Row { key, command, age, pending: *pending, peers: *known_peers, rates });
+            fresh.insert(key, before.filter(|_| rates.is_none()).copied().unwrap_or(latest));
+            rows.push(Row {
+                id: process.id,
+                command: process.command.clone(),
+                provider: provider.clone(),
+                addr: addr.clone(),
+                age: age(endpoint),
+                pending: *pending,
+                peers: peers.known,
+                rates,
+            });
         }
     }
     *seen = fresh;
@@ -100,7 +107,7 @@ fn print(rows: &[Row]) {
         "RECV/s",
         "BYTES/s"
     );
-    for Row { key: (id, provider, addr), command, age, pending, peers, rates } in rows {
+    for Row { id, command, provider, addr, age, pending, peers, rates } in rows {
         let [sent, received] = match rates {
             Some([a, b, c, d]) => [(a, b), (c, d)].map(|(count, bytes)| (format!("{count:.0}"), size(*bytes as u64))),
             None => [("-".to_owned(), "-".to_owned()), ("-".to_owned(), "-".to_owned())],
@@ -120,12 +127,12 @@ fn print(rows: &[Row]) {
 ///
 /// # Errors
 /// None: processes that cannot be read are left out.
-#[allow(clippy::disallowed_methods, reason = "rates are those of real time, and the delay is what it is asked for")]
+#[allow(clippy::disallowed_methods, reason = "the delay is what it is asked for")]
 pub fn run(options: &Options) -> Result<bool, Error> {
     let mut seen = HashMap::new();
-    let (start, mut looks) = (Instant::now(), 0);
+    let mut looks = 0;
     loop {
-        let rows = rows(&published::processes(), &mut seen, start.elapsed().as_secs_f64());
+        let rows = rows(&published::processes(), &mut seen);
         if std::io::stdout().is_terminal() {
             // Clears the screen (ECMA-48).
             crate::text!("\x1b[H\x1b[2J");
@@ -144,22 +151,22 @@ mod tests {
     use super::*;
     use ofi::Exchanged;
 
-    fn process(age: u64, messages: u64) -> Process {
+    fn process(second: u64, messages: u64) -> Process {
         let sent = Traffic { messages, message_bytes: 10 * messages, ..Traffic::default() };
         let exchanged = Exchanged { sent, received: Traffic::default() };
-        let endpoint =
-            Published { provider: "tcp".to_owned(), addr: "x".to_owned(), exchanged, ..Published::default() };
-        Process { id: 7, command: "c".to_owned(), age: Duration::from_secs(age), endpoints: vec![endpoint] }
+        let endpoint = Published { number: 1, time: second * 1_000_000_000, exchanged, ..Published::default() };
+        Process { id: 7, command: "c".to_owned(), endpoints: vec![endpoint] }
     }
 
     #[test]
     fn rates_are_those_between_the_publications() {
         let mut seen = HashMap::new();
-        let mut look = |second, age, messages| rows(&[process(age, messages)], &mut seen, second).remove(0).rates;
-        assert_eq!(look(0.0, 0, 100), None);
-        assert_eq!(look(1.0, 1, 100), None, "nothing new");
-        assert_eq!(look(5.0, 1, 500), Some([100.0, 1000.0, 0.0, 0.0]));
-        assert_eq!(look(6.0, 0, 500), Some([0.0; 4]));
+        let mut look = |second, messages| rows(&[process(second, messages)], &mut seen).remove(0).rates;
+        assert_eq!(look(1, 100), None);
+        assert_eq!(look(1, 100), None, "nothing new");
+        assert_eq!(look(5, 500), Some([100.0, 1000.0, 0.0, 0.0]));
+        assert_eq!(look(6, 500), Some([0.0; 4]));
+        assert_eq!(look(7, u64::MAX / 10).map(|rates| rates[0] > 1e18), Some(true));
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn a_waiting_process_is_shown() {
         assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
         let shown = text(&shown);
         assert!(shown.starts_with(&format!("process {process} ")), "{shown}");
-        assert!(shown.contains(&format!("\nendpoint {name} of shm\n")), "{shown}");
+        assert!(shown.contains(&format!("\nendpoint {name} of shm, as it was ")), "{shown}");
         assert!(shown.contains("\n  1 operations pending, 0 failed;"), "{shown}");
         assert!(shown.contains("\n  | receive 0: Posted"), "{shown}");
         let list = text(&list);

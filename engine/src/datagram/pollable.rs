@@ -30,7 +30,14 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
         let statistics = Statistics { exchanged: inner.exchanged, failures: inner.failures, ..Statistics::default() };
         let (addr, posted) = (inner.socket.as_ref().map(Datagrams::local_addr), inner.rx.posted.len());
         let details = format!("{posted} receives are posted\n");
-        Some(Report { provider: inner.config.provider, addr, statistics, pending: posted as u64, details })
+        Some(Report {
+            provider: inner.config.provider,
+            addr,
+            statistics,
+            known_peers: 0,
+            pending: posted as u64,
+            details,
+        })
     }
 
     fn flush(&self, _how: Flush) {}

@@ -52,10 +52,11 @@ impl<K: LockKind> Core<K> {
         })
     }
 
-    /// What it has done since it was opened.
-    pub(super) fn statistics(&mut self) -> Statistics {
+    /// What it has done since it was opened, in all and with each of the first `most` peers.
+    pub(super) fn statistics(&mut self, most: usize) -> Statistics {
         let Self { peers, rx, out, .. } = self;
-        Statistics { failures: out.failures(), unexpected: rx.lock().waiting_len(peers) as u64, ..peers.statistics() }
+        let unexpected = rx.lock().waiting_len(peers) as u64;
+        Statistics { failures: out.failures(), unexpected, ..peers.statistics(most) }
     }
 
     /// Describes links and operations, and what they wait for: at most so many of each kind.
@@ -66,9 +67,10 @@ impl<K: LockKind> Core<K> {
 
     /// What other processes may know of it.
     pub(super) fn make_report(&mut self, addr: Option<Addr>) -> Report {
-        let (statistics, details) = (self.statistics(), self.describe(report::MOST));
+        let (statistics, details) = (self.statistics(report::MOST), self.describe(report::MOST));
         let pending = self.tx.pending() + self.rx.lock().pending();
-        Report { provider: self.provider, addr, statistics, pending: pending as u64, details }
+        let known_peers = self.peers.table.len() as u64;
+        Report { provider: self.provider, addr, statistics, known_peers, pending: pending as u64, details }
     }
 }
 

@@ -475,7 +475,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 
     /// What it has done since it was opened, in all and with each peer that it knows.
     pub fn statistics(&self) -> Statistics {
-        K::lock(&self.inner).core.statistics()
+        K::lock(&self.inner).core.statistics(usize::MAX)
     }
 
     /// Describes pending operations and what each waits for, to help find the cause of a hang.

@@ -231,6 +231,10 @@ impl Peers {
         (link.src, link.sender, link.purpose) = (handle, sender, Purpose::Carry);
         if let Some(peer) = self.table.get_mut(peer) {
             peer.links += 1;
+            peer.connected += 1;
+        }
+        if let Some(before) = self.table.get_mut(before) {
+            before.connected = before.connected.saturating_sub(1);
         }
         self.set_state(peer, PeerState::Open(id));
         self.mark_pending(id);

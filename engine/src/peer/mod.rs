@@ -175,8 +175,8 @@ impl Peers {
         }
     }
 
-    /// What was exchanged with all peers and with each.
-    pub(crate) fn statistics(&self) -> Statistics {
+    /// What was exchanged with all peers, and with each of the first `most`.
+    pub(crate) fn statistics(&self, most: usize) -> Statistics {
         let Totals { orphans: _, exchanged, connected, ended, refused } = &self.totals;
         let mut all = Statistics {
             exchanged: *exchanged,
@@ -187,7 +187,7 @@ impl Peers {
             ..Statistics::default()
         };
         let mut places = HashMap::default();
-        for (id, peer) in self.table.iter() {
+        for (id, peer) in self.table.iter().take(most) {
             places.insert(id, all.peers.len());
             all.peers.push(PeerStatistics {
                 addr: peer.addr,

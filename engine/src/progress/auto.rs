@@ -13,7 +13,7 @@ use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// Consecutive passes with traffic after which the thread looks whether the application polls.
+/// Passes without a sleep after which the thread looks whether the application polls.
 const PASSES: u32 = 64;
 
 /// The progress thread of a domain.
@@ -49,12 +49,12 @@ impl Auto {
         let mut passes: u32 = 0;
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
-            passes = passes.saturating_add(1);
+            if passes >= PASSES {
+                self.progress.rest(self.wait_object.now(), passes);
+                passes = 0;
+            }
+            passes += 1;
             if self.progress.progress() {
-                if passes >= PASSES {
-                    self.progress.rest(self.wait_object.now(), passes);
-                    passes = 0;
-                }
                 continue;
             }
             self.progress.flush(Flush::All);
@@ -66,6 +66,7 @@ impl Auto {
                 // Does not happen: only this thread knows the wait object, so none watches it.
                 continue;
             }
+            passes += 1;
             // This pass finds work from before the doorbell was armed; later work rings it.
             if self.progress.last_look() || self.stopping.load(Ordering::Acquire) {
                 self.bell.disarm(Bed::Shared);
@@ -79,8 +80,7 @@ impl Auto {
             self.progress.sleep(timeout, &mut keys);
             self.bell.disarm(Bed::Shared);
             drop(sleeper);
-            // The last look before the sleep was a pass, too.
-            self.progress.rest(self.wait_object.now(), passes + 1);
+            self.progress.rest(self.wait_object.now(), passes);
             passes = 0;
         }
     }

@@ -4,11 +4,11 @@
 //! gone to sleep sooner wakes once for it. Without a publisher nothing happens.
 
 use crate::report::Report;
-use core::fmt::{self, Write};
+use core::fmt;
 use ofi_core::Instant;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Time between two reports of a progress set.
@@ -19,6 +19,8 @@ pub trait Publisher: fmt::Debug + Send + Sync {
     /// Takes the reports of all endpoints of the process; `None` if there are none any more. One
     /// thread at a time calls it.
     fn publish(&self, text: Option<&str>);
+    /// The number of this process: a forked child leaves the reports of its parent's endpoints.
+    fn process(&self) -> u32;
     /// An endpoint whose pending operations do not move for this long is stalled.
     fn stall(&self) -> Option<Duration>;
     /// Takes the report of a stalled endpoint, once for each stall, and for how long nothing has
@@ -29,18 +31,52 @@ pub trait Publisher: fmt::Debug + Send + Sync {
 /// The latest report of an endpoint.
 #[derive(Debug)]
 struct Section {
+    /// Identifies the endpoint among those of the process.
+    number: u64,
     text: String,
     moved: u64,
     /// Since when it has not moved.
     since: Instant,
-    was_stalled: bool,
+    /// A stall is reported once.
+    stalled: Stalled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stalled {
+    No,
+    /// To be reported, after so long.
+    For(Duration),
+    Reported,
+}
+
+/// The latest reports of all endpoints.
+#[derive(Debug, Default)]
+struct Sections {
+    by_id: BTreeMap<usize, Section>,
+    /// The number of the latest endpoint.
+    latest: u64,
+    /// When they were published.
+    written: Instant,
+    /// The process whose endpoints they are.
+    process: u32,
 }
 
 /// The process's reports.
 #[derive(Debug)]
 pub(super) struct Reports {
     publisher: Box<dyn Publisher>,
-    sections: Mutex<BTreeMap<usize, Section>>,
+    /// Comes after all locks of endpoints and progress sets.
+    sections: Mutex<Sections>,
+}
+
+/// The lock of the reports, held while the process forks.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "it is held")] Option<MutexGuard<'static, Sections>>);
+
+/// Locks the reports, so that no other thread holds their lock during a fork. Comes before the locks
+/// that [`Publisher::publish`] takes.
+pub fn hold() -> Held {
+    Held(REPORTS.get().map(Reports::lock))
 }
 
 static REPORTS: OnceLock<Reports> = OnceLock::new();
@@ -62,52 +98,67 @@ impl Reports {
         self.publisher.stall().is_some()
     }
 
-    /// Takes the latest reports of a progress set, by the endpoints' identities.
-    pub(super) fn update(&self, now: Instant, reports: Vec<(usize, Report)>) {
-        // A thread that holds the lock publishes anyway; and one that held it during a fork does
-        // not exist in the child.
-        let mut sections = match self.sections.try_lock() {
-            Ok(sections) => sections,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        let mut stalled = Vec::new();
-        for (id, report) in reports {
-            let (moved, text) = (report.moved(), report.to_string());
-            let before = sections.get(&id).filter(|section| section.moved == moved && report.pending > 0);
-            let (since, mut was_stalled) = before.map_or((now, false), |section| (section.since, section.was_stalled));
-            let still = now.since(since);
-            if self.publisher.stall().is_some_and(|stall| still >= stall) && !was_stalled {
-                was_stalled = true;
-                stalled.push((text.clone(), still));
-            }
-            sections.insert(id, Section { text, moved, since, was_stalled });
+    /// Takes the latest report of an endpoint. The caller holds the lock of a progress set that it is
+    /// in, so that it cannot be [forgotten](Self::forget) before.
+    pub(super) fn take(&self, now: Instant, id: usize, report: &Report) {
+        let mut sections = self.lock();
+        let before = sections.by_id.remove(&id);
+        let number = before.as_ref().map_or_else(
+            || {
+                sections.latest += 1;
+                sections.latest
+            },
+            |section| section.number,
+        );
+        let moved = report.moved();
+        let still = before.filter(|section| section.moved == moved && report.pending > 0);
+        let (since, mut stalled) = still.map_or((now, Stalled::No), |section| (section.since, section.stalled));
+        let time = now.since(since);
+        if stalled == Stalled::No && self.publisher.stall().is_some_and(|stall| time >= stall) {
+            stalled = Stalled::For(time);
         }
-        self.write(&sections, now);
-        drop(sections);
-        for (text, still) in stalled {
-            self.publisher.stalled(&text, still);
-        }
+        let text = format!("endpoint {number} {} {report}", now.nanos());
+        sections.by_id.insert(id, Section { number, text, moved, since, stalled });
     }
 
-    /// An endpoint is gone.
-    pub(super) fn forget(&self, id: usize, now: Instant) {
-        if let Ok(mut sections) = self.sections.try_lock()
-            && sections.remove(&id).is_some()
-        {
-            self.write(&sections, now);
+    /// Publishes what was taken, unless another thread has just published; `sleeps`: even then,
+    /// because this thread may not call again.
+    pub(super) fn write(&self, now: Instant, sleeps: bool) {
+        /// Many threads, each with a progress set, publish together at most so often.
+        const PAUSE: Duration = Duration::from_millis(250);
+        let mut sections = self.lock();
+        if !sleeps && now.since(sections.written) < PAUSE && !self.watches_stalls() {
+            return;
         }
-    }
-
-    fn write(&self, sections: &BTreeMap<usize, Section>, now: Instant) {
-        if sections.is_empty() {
-            return self.publisher.publish(None);
-        }
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "time {}", now.nanos());
-        sections.values().for_each(|section| text.push_str(&section.text));
+        sections.written = now;
+        let text: String = sections.by_id.values().map(|section| section.text.as_str()).collect();
         self.publisher.publish(Some(&text));
+        for section in sections.by_id.values_mut() {
+            if let Stalled::For(time) = section.stalled {
+                section.stalled = Stalled::Reported;
+                self.publisher.stalled(&section.text, time);
+            }
+        }
+    }
+
+    /// An endpoint is gone. The next report of another one publishes that; if there is none, nothing
+    /// is published any more.
+    pub(super) fn forget(&self, id: usize) {
+        let mut sections = self.lock();
+        if sections.by_id.remove(&id).is_some() && sections.by_id.is_empty() {
+            self.publisher.publish(None);
+        }
+    }
+
+    /// The latest reports of this process's endpoints.
+    fn lock(&self) -> MutexGuard<'_, Sections> {
+        // No holder leaves them inconsistent.
+        let mut sections = self.sections.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = self.publisher.process();
+        if sections.process != process {
+            *sections = Sections { process, ..Sections::default() };
+        }
+        sections
     }
 }
 
@@ -147,12 +198,16 @@ mod tests {
     struct Kept {
         published: Log,
         stalled: Log,
+        process: Arc<Mutex<u32>>,
         stall: Option<Duration>,
     }
 
     impl Publisher for Kept {
         fn publish(&self, text: Option<&str>) {
             self.published.lock().unwrap().push(text.unwrap_or("nothing").to_owned());
+        }
+        fn process(&self) -> u32 {
+            *self.process.lock().unwrap()
         }
         fn stall(&self) -> Option<Duration> {
             self.stall
@@ -176,18 +231,52 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
+    fn update(reports: &Reports, now: Instant, all: &[(usize, Report)]) {
+        all.iter().for_each(|(id, report)| reports.take(now, *id, report));
+        reports.write(now, false);
+    }
+
     #[test]
     fn all_endpoints_are_published_until_they_are_gone() {
         let (reports, Kept { published, .. }) = reports();
-        reports.update(at(1), vec![(1, report(1, 0)), (2, report(2, 0))]);
-        reports.update(at(2), vec![(1, report(3, 0))]);
-        reports.forget(2, at(3));
-        reports.forget(2, at(4));
-        reports.forget(1, at(5));
+        update(&reports, at(1), &[(1, report(1, 0)), (2, report(2, 0))]);
+        update(&reports, at(2), &[(1, report(3, 0))]);
+        reports.forget(2);
+        reports.forget(2);
+        update(&reports, at(3), &[(1, report(4, 0))]);
+        reports.forget(1);
         let failures = |text: &String| Published::parse(text).iter().map(|one| one.failures).collect::<Vec<_>>();
         let all = published.lock().unwrap();
-        assert_eq!(all.iter().map(failures).collect::<Vec<_>>(), [vec![1, 2], vec![3, 2], vec![3], vec![]]);
-        assert!(all[2].starts_with("time 3000000000\n"));
+        assert_eq!(all.iter().map(failures).collect::<Vec<_>>(), [vec![1, 2], vec![3, 2], vec![4], vec![]]);
+        let numbers =
+            |text: &String| Published::parse(text).iter().map(|one| (one.number, one.time)).collect::<Vec<_>>();
+        assert_eq!(numbers(&all[1]), [(1, 2_000_000_000), (2, 1_000_000_000)]);
+    }
+
+    #[test]
+    fn threads_that_go_on_polling_publish_together() {
+        let (reports, Kept { published, .. }) = reports();
+        let reports = Reports {
+            publisher: Box::new(Kept { stall: None, published: published.clone(), ..Kept::default() }),
+            ..reports
+        };
+        let count = || published.lock().unwrap().len();
+        update(&reports, at(1), &[(1, report(1, 0))]);
+        update(&reports, at(1), &[(2, report(2, 0))]);
+        assert_eq!(count(), 1);
+        reports.take(at(1), 3, &report(3, 0));
+        reports.write(at(1), true);
+        assert_eq!((count(), Published::parse(&published.lock().unwrap()[1]).len()), (2, 3));
+    }
+
+    #[test]
+    fn a_forked_child_publishes_its_own_endpoints_alone() {
+        let (reports, Kept { published, process, .. }) = reports();
+        update(&reports, at(1), &[(1, report(1, 0))]);
+        *process.lock().unwrap() = 77;
+        update(&reports, at(2), &[(2, report(2, 0))]);
+        let last = published.lock().unwrap().pop().unwrap();
+        assert_eq!(Published::parse(&last).iter().map(|one| one.failures).collect::<Vec<_>>(), [2]);
     }
 
     #[test]
@@ -195,13 +284,13 @@ mod tests {
         let (reports, Kept { stalled, .. }) = reports();
         let count = || stalled.lock().unwrap().len();
         for second in 0..20 {
-            reports.update(at(second), vec![(1, report(1, 3)), (2, report(second, 3)), (3, report(1, 0))]);
+            update(&reports, at(second), &[(1, report(1, 3)), (2, report(second, 3)), (3, report(1, 0))]);
             assert_eq!(count(), usize::from(second >= 5), "second {second}");
         }
         assert_eq!(*stalled.lock().unwrap(), ["5s"]);
         // It moves, and stalls again.
         for second in 20..40 {
-            reports.update(at(second), vec![(1, report(2, 3))]);
+            update(&reports, at(second), &[(1, report(2, 3))]);
         }
         assert_eq!(count(), 2);
     }

@@ -32,6 +32,8 @@ const PATIENCE: u16 = 128;
 const FEW: usize = 8;
 /// Passes over the active pollables between checks of the wait object.
 const LOOK_EVERY: u16 = 16;
+/// Reads that find entries between looks whether it is time to publish reports.
+const PUBLISH_EVERY: u16 = 4096;
 
 /// The result of polling a pollable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +250,7 @@ impl<K: LockKind> ProgressSet<K> {
                 pollable.ready_flag().remove_sleeper();
             }
             if let Some(reports) = publish::reports() {
-                reports.forget(core::ptr::from_ref(pollable.ready_flag()).addr(), self.wait_object.now());
+                reports.forget(core::ptr::from_ref(pollable.ready_flag()).addr());
             }
             if let Some(fd) = pollable.descriptor() {
                 self.wait_object.remove(fd);
@@ -337,9 +339,13 @@ impl<K: LockKind> ProgressSet<K> {
         let mut state = K::lock(&self.state);
         state.nudges = state.nudges.wrapping_add(1);
         if state.nudges.is_multiple_of(LOOK_EVERY) {
+            let publishes = state.nudges.is_multiple_of(PUBLISH_EVERY);
             drop(state);
             self.progress();
             self.flush(how);
+            if publishes {
+                self.publish_if_due(self.wait_object.now());
+            }
         } else {
             self.flush_members(&mut state, how);
         }

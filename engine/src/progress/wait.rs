@@ -159,9 +159,11 @@ impl<K: LockKind> Sleep<'_, K> {
                 if ready() {
                     return true;
                 }
-                if expired(end, wait_object.now()) {
+                let now = wait_object.now();
+                if expired(end, now) {
                     return false;
                 }
+                self.progress.publish_if_due(now);
                 std::thread::yield_now();
             }
         }

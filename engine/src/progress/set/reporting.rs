@@ -11,7 +11,7 @@ impl<K: LockKind> ProgressSet<K> {
         if let Some(reports) = reports()
             && self.published.is_due(now)
         {
-            self.publish(reports, now);
+            self.publish(reports, now, false);
         }
     }
 
@@ -22,18 +22,18 @@ impl<K: LockKind> ProgressSet<K> {
         if !self.published.is_due(now) {
             return Some(self.published.time() + PERIOD);
         }
-        self.publish(reports, now);
+        self.publish(reports, now, true);
         reports.watches_stalls().then(|| now + PERIOD)
     }
 
     #[cold]
-    fn publish(&self, reports: &Reports, now: Instant) {
-        let mut all = Vec::new();
+    fn publish(&self, reports: &Reports, now: Instant, sleeps: bool) {
         self.for_each(|pollable| {
-            let id = core::ptr::from_ref(pollable.ready_flag()).addr();
-            all.extend(pollable.report().map(|report| (id, report)));
+            if let Some(report) = pollable.report() {
+                reports.take(now, core::ptr::from_ref(pollable.ready_flag()).addr(), &report);
+            }
         });
-        reports.update(now, all);
+        reports.write(now, sleeps);
     }
 }
 
@@ -59,6 +59,9 @@ mod tests {
     impl Publisher for Kept {
         fn publish(&self, text: Option<&str>) {
             self.0.lock().unwrap().push(text.unwrap_or("nothing").to_owned());
+        }
+        fn process(&self) -> u32 {
+            0
         }
         fn stall(&self) -> Option<Duration> {
             None

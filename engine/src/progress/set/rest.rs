@@ -139,10 +139,16 @@ impl<K: LockKind> ProgressSet<K> {
         while let Some(&key) = state.resting.keys.get(at) {
             let entry = &mut state.pollables[key];
             let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, 0));
-            // Without memory to watch it again, it rests on until there is some.
-            let watched =
-                !dense && entry.pollable.descriptor().is_none_or(|fd| self.wait_object.add(fd, key as u64).is_ok());
-            if !watched {
+            if dense {
+                at += 1;
+                continue;
+            }
+            if let Some(fd) = entry.pollable.descriptor()
+                && self.wait_object.add(fd, key as u64).is_err()
+            {
+                // Without memory to watch it again, it is polled at each look until there is some.
+                entry.pollable.poll();
+                entry.pollable.flush(Flush::All);
                 at += 1;
                 continue;
             }
