@@ -73,8 +73,8 @@ pub(super) struct Reports {
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "it is held")] Option<MutexGuard<'static, Sections>>);
 
-/// Locks the reports, so that no other thread holds their lock during a fork. Comes before the locks
-/// that [`Publisher::publish`] takes.
+/// Locks the reports, so that no other thread holds their lock during a fork. Comes before the
+/// locks that [`Publisher::publish`] takes.
 pub fn hold() -> Held {
     Held(REPORTS.get().map(Reports::lock))
 }
@@ -98,8 +98,8 @@ impl Reports {
         self.publisher.stall().is_some()
     }
 
-    /// Takes the latest report of an endpoint. The caller holds the lock of a progress set that it is
-    /// in, so that it cannot be [forgotten](Self::forget) before.
+    /// Takes the latest report of an endpoint. The caller holds the lock of a progress set that it
+    /// is in, so that it cannot be [forgotten](Self::forget) before.
     pub(super) fn take(&self, now: Instant, id: usize, report: &Report) {
         let mut sections = self.lock();
         let before = sections.by_id.remove(&id);
@@ -141,8 +141,8 @@ impl Reports {
         }
     }
 
-    /// An endpoint is gone. The next report of another one publishes that; if there is none, nothing
-    /// is published any more.
+    /// An endpoint is gone. The next report of another one publishes that; if there is none,
+    /// nothing is published any more.
     pub(super) fn forget(&self, id: usize) {
         let mut sections = self.lock();
         if sections.by_id.remove(&id).is_some() && sections.by_id.is_empty() {
