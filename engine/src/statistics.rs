@@ -9,7 +9,8 @@ use ofi_core::{Addr, Cause};
 pub struct Traffic {
     /// Messages, of applications and of collective operations.
     pub messages: u64,
-    /// Their bytes.
+    /// Their bytes. The beginning of a long message for a buffered receive (FI_BUFFERED_RECV)
+    /// crosses twice, and counts twice.
     pub message_bytes: u64,
     /// One-sided operations: those whose memory is at the receiving end of this direction.
     pub accesses: u64,
