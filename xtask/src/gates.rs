@@ -53,9 +53,9 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1310),
     ("tagged message", "tcp", None, 1850),
     ("unexpected message", "memory", Some(UNEXPECTED), 1950),
-    ("write", "memory", Some("write"), 2390),
+    ("write", "memory", Some("write"), 2400),
     ("write", "tcp", Some("write"), 4060),
-    ("fetch-add", "memory", Some("fetch-add"), 4210),
+    ("fetch-add", "memory", Some("fetch-add"), 4220),
     ("fetch-add", "tcp", Some("fetch-add"), 5930),
 ];
 
