@@ -45,8 +45,8 @@ fn look(id: u32) -> io::Result<Option<Process>> {
 /// second since it opened one.
 ///
 /// ```
-/// let nobody = ofi::published::process(u32::MAX);
-/// assert_eq!(nobody.unwrap_err().errno(), ofi::Errno::ENOENT);
+/// let missing = ofi::published::process(u32::MAX);
+/// assert_eq!(missing.unwrap_err().errno(), ofi::Errno::ENOENT);
 /// ```
 pub fn process(id: u32) -> Result<Process> {
     let found = look(id).map_err(|error| Error::os(error, format!("read the state of process {id}")))?;

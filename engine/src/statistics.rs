@@ -1,5 +1,5 @@
 //! What an endpoint has done since it was opened, in all and with each peer. The data path adds to
-//! counts of its links, under the endpoint's lock; whoever asks adds up.
+//! counts of its links, under the endpoint's lock; `Endpoint::statistics` adds them up.
 
 use core::ops::AddAssign;
 use ofi_core::{Addr, Cause};

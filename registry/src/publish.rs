@@ -1,14 +1,15 @@
 //! Publishes what endpoints do and wait for, for other processes of the user (`ofi dump`, `ofi
 //! top`), and prints the state of endpoints that do not move.
 
-use ofi_core::log::{Level, Subsystem, log};
+use ofi_core::Error;
+use ofi_core::error::Result;
 use ofi_core::param::{Param, ParamKind};
 use ofi_engine::Publisher;
 use ofi_engine::report::Published;
 use ofi_os::published::StateFile;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::io::{self, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Whether the process publishes its state.
@@ -27,7 +28,7 @@ pub const STALL: Param = Param {
            moved on it for so many seconds: once for each such time (default: 0, never)",
 };
 
-/// Publishes on a file, and prints stalls.
+/// Publishes in a file, and prints stalls.
 #[derive(Debug)]
 struct Process {
     /// Publish at all.
@@ -38,13 +39,15 @@ struct Process {
 }
 
 impl Publisher for Process {
-    fn publish(&self, text: Option<&str>) {
-        // One thread at a time calls this.
-        if self.state
-            && let Err(error) = write(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner), text)
-        {
-            log("core", Level::Info, Subsystem::Core, || format!("the state is not published: {error}"));
+    fn publish(&self, text: &str) -> Result<()> {
+        if !self.state {
+            return Ok(());
         }
+        write(&mut self.file(), text).map_err(|error| Error::os(error, "publish the state of endpoints"))
+    }
+
+    fn retract(&self) {
+        *self.file() = None;
     }
 
     fn process(&self) -> u32 {
@@ -68,12 +71,15 @@ impl Publisher for Process {
     }
 }
 
+impl Process {
+    /// The file. One thread at a time uses it.
+    fn file(&self) -> MutexGuard<'_, Option<StateFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Replaces the text in the file. A forked child makes its own.
-fn write(file: &mut Option<StateFile>, text: Option<&str>) -> io::Result<()> {
-    let Some(text) = text else {
-        *file = None;
-        return Ok(());
-    };
+fn write(file: &mut Option<StateFile>, text: &str) -> io::Result<()> {
     let own = match file.take().filter(StateFile::is_own) {
         Some(own) => own,
         None => StateFile::new()?,
@@ -84,7 +90,7 @@ fn write(file: &mut Option<StateFile>, text: Option<&str>) -> io::Result<()> {
 /// Begins to publish, unless the parameters forbid it. Later calls change nothing.
 pub fn publish() {
     static BEGUN: AtomicBool = AtomicBool::new(false);
-    // Relaxed: whoever comes second need not wait for the first.
+    // Relaxed: the second caller need not wait for the first.
     if BEGUN.swap(true, Ordering::Relaxed) {
         return;
     }

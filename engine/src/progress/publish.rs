@@ -6,6 +6,8 @@
 use crate::report::Report;
 use core::fmt;
 use ofi_core::Instant;
+use ofi_core::error::Result;
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,9 +18,15 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 
 /// Where reports go.
 pub trait Publisher: fmt::Debug + Send + Sync {
-    /// Takes the reports of all endpoints of the process; `None` if there are none any more. One
-    /// thread at a time calls it.
-    fn publish(&self, text: Option<&str>);
+    /// Replaces the published reports by those of all endpoints of the process. One thread at a
+    /// time calls it, or [`Self::retract`], and holds a lock that others may need to close an
+    /// endpoint: it must not wait for anything.
+    ///
+    /// # Errors
+    /// The system's.
+    fn publish(&self, text: &str) -> Result<()>;
+    /// There are no endpoints any more.
+    fn retract(&self);
     /// The number of this process: a forked child leaves the reports of its parent's endpoints.
     fn process(&self) -> u32;
     /// An endpoint whose pending operations do not move for this long is stalled.
@@ -93,7 +101,7 @@ pub(super) fn reports() -> Option<&'static Reports> {
 }
 
 impl Reports {
-    /// Whether somebody waits for stalls: then sleepers wake up to publish.
+    /// Whether stalls are to be reported: then sleepers wake up to publish.
     pub(super) fn watches_stalls(&self) -> bool {
         self.publisher.stall().is_some()
     }
@@ -131,14 +139,25 @@ impl Reports {
             return;
         }
         sections.written = now;
+        if sections.by_id.is_empty() {
+            // The set has no endpoints, and the process has no others.
+            return;
+        }
         let text: String = sections.by_id.values().map(|section| section.text.as_str()).collect();
-        self.publisher.publish(Some(&text));
+        let published = self.publisher.publish(&text);
+        let mut stalled = Vec::new();
         for section in sections.by_id.values_mut() {
             if let Stalled::For(time) = section.stalled {
                 section.stalled = Stalled::Reported;
-                self.publisher.stalled(&section.text, time);
+                stalled.push((section.text.clone(), time));
             }
         }
+        // Writing to a terminal or a log may take as long as its reader likes.
+        drop(sections);
+        if let Err(error) = published {
+            log::log("core", Level::Info, Subsystem::Core, || error.to_string());
+        }
+        stalled.into_iter().for_each(|(text, time)| self.publisher.stalled(&text, time));
     }
 
     /// An endpoint is gone. The next report of another one publishes that; if there is none,
@@ -146,7 +165,7 @@ impl Reports {
     pub(super) fn forget(&self, id: usize) {
         let mut sections = self.lock();
         if sections.by_id.remove(&id).is_some() && sections.by_id.is_empty() {
-            self.publisher.publish(None);
+            self.publisher.retract();
         }
     }
 
@@ -189,7 +208,7 @@ mod tests {
     use super::*;
     use crate::report::Published;
     use crate::statistics::Statistics;
-    use std::sync::Arc;
+    use std::sync::{Arc, Weak};
 
     type Log = Arc<Mutex<Vec<String>>>;
 
@@ -200,11 +219,16 @@ mod tests {
         stalled: Log,
         process: Arc<Mutex<u32>>,
         stall: Option<Duration>,
+        reports: Arc<Mutex<Weak<Reports>>>,
     }
 
     impl Publisher for Kept {
-        fn publish(&self, text: Option<&str>) {
-            self.published.lock().unwrap().push(text.unwrap_or("nothing").to_owned());
+        fn publish(&self, text: &str) -> Result<()> {
+            self.published.lock().unwrap().push(text.to_owned());
+            Ok(())
+        }
+        fn retract(&self) {
+            self.published.lock().unwrap().push("nothing".to_owned());
         }
         fn process(&self) -> u32 {
             *self.process.lock().unwrap()
@@ -213,13 +237,20 @@ mod tests {
             self.stall
         }
         fn stalled(&self, _report: &str, still: Duration) {
+            let reports = self.reports.lock().unwrap().upgrade().expect("the test has them");
+            assert!(reports.sections.try_lock().is_ok(), "an endpoint can be closed meanwhile");
             self.stalled.lock().unwrap().push(format!("{still:?}"));
         }
     }
 
-    fn reports() -> (Reports, Kept) {
-        let kept = Kept { stall: Some(Duration::from_secs(5)), ..Kept::default() };
-        (Reports { publisher: Box::new(kept.clone()), sections: Mutex::default() }, kept)
+    fn reports_to(kept: Kept) -> (Arc<Reports>, Kept) {
+        let reports = Arc::new(Reports { publisher: Box::new(kept.clone()), sections: Mutex::default() });
+        *kept.reports.lock().unwrap() = Arc::downgrade(&reports);
+        (reports, kept)
+    }
+
+    fn reports() -> (Arc<Reports>, Kept) {
+        reports_to(Kept { stall: Some(Duration::from_secs(5)), ..Kept::default() })
     }
 
     fn report(failures: u64, pending: u64) -> Report {
@@ -255,11 +286,7 @@ mod tests {
 
     #[test]
     fn threads_that_go_on_polling_publish_together() {
-        let (reports, Kept { published, .. }) = reports();
-        let reports = Reports {
-            publisher: Box::new(Kept { stall: None, published: published.clone(), ..Kept::default() }),
-            ..reports
-        };
+        let (reports, Kept { published, .. }) = reports_to(Kept::default());
         let count = || published.lock().unwrap().len();
         update(&reports, at(1), &[(1, report(1, 0))]);
         update(&reports, at(1), &[(2, report(2, 0))]);
@@ -277,6 +304,13 @@ mod tests {
         update(&reports, at(2), &[(2, report(2, 0))]);
         let last = published.lock().unwrap().pop().unwrap();
         assert_eq!(Published::parse(&last).iter().map(|one| one.failures).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn nothing_is_published_of_a_process_without_endpoints() {
+        let (reports, Kept { published, .. }) = reports();
+        reports.write(at(1), true);
+        assert_eq!(*published.lock().unwrap(), [] as [&str; 0]);
     }
 
     #[test]

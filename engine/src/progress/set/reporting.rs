@@ -45,6 +45,7 @@ mod tests {
     use crate::report::Report;
     use crate::transport::Flush;
     use core::time::Duration;
+    use ofi_core::error::Result;
     use ofi_core::wait::{Descriptor, WaitObject};
     use ofi_sync::lock::Park;
     use ofi_sync::primitive::{AtomicU64, Ordering};
@@ -57,8 +58,12 @@ mod tests {
     struct Kept(Log);
 
     impl Publisher for Kept {
-        fn publish(&self, text: Option<&str>) {
-            self.0.lock().unwrap().push(text.unwrap_or("nothing").to_owned());
+        fn publish(&self, text: &str) -> Result<()> {
+            self.0.lock().unwrap().push(text.to_owned());
+            Ok(())
+        }
+        fn retract(&self) {
+            self.0.lock().unwrap().push("nothing".to_owned());
         }
         fn process(&self) -> u32 {
             0
@@ -74,7 +79,7 @@ mod tests {
     struct Clock(AtomicU64);
 
     impl WaitObject for Clock {
-        fn add(&self, _fd: Descriptor, _key: u64) -> ofi_core::error::Result<()> {
+        fn add(&self, _fd: Descriptor, _key: u64) -> Result<()> {
             Ok(())
         }
         fn remove(&self, _fd: Descriptor) {}
