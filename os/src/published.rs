@@ -8,7 +8,7 @@ use core::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The file's name, which only /proc shows.
@@ -97,9 +97,14 @@ impl StateFile {
     }
 }
 
+/// Opens a descriptor of another process.
+fn open(path: &Path) -> io::Result<File> {
+    // It may belong to another file by now: opening a pipe would wait for its writer.
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
 /// The text in a file; `None` if there is none, or it changes all the time.
-fn read_one(path: &Path) -> io::Result<Option<String>> {
-    let file = File::open(path)?;
+fn read_one(file: &File) -> io::Result<Option<String>> {
     let head = || {
         let mut bytes = [0; HEAD];
         file.read_exact_at(&mut bytes, 0).ok().and_then(|()| Head::parse(&bytes))
@@ -123,12 +128,19 @@ fn read_one(path: &Path) -> io::Result<Option<String>> {
 /// # Errors
 /// ENOENT if there is no such process, EACCES if it is not this user's.
 pub fn read(process: u32) -> io::Result<Vec<String>> {
-    let mut texts = Vec::new();
+    let (mut texts, mut inodes) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
         let path = entry?.path();
         // Descriptors come and go.
-        if std::fs::read_link(&path).is_ok_and(|to| to.as_os_str() == LINK) {
-            texts.extend(read_one(&path).ok().flatten());
+        if !std::fs::read_link(&path).is_ok_and(|to| to.as_os_str() == LINK) {
+            continue;
+        }
+        let Ok(file) = open(&path) else { continue };
+        // A process that reads its own state has two descriptors of one file meanwhile.
+        let inode = file.metadata()?.ino();
+        if !inodes.contains(&inode) {
+            inodes.push(inode);
+            texts.extend(read_one(&file).ok().flatten());
         }
     }
     Ok(texts)
@@ -152,6 +164,15 @@ pub fn processes() -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ofi_sync::primitive::{AtomicBool, Ordering};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Held by tests that read: a reader has a descriptor of each file of this process, which
+    /// would keep the file of another test.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// What this process has published in files of one test, whose texts begin with `name`.
     fn found(name: &str) -> Vec<String> {
@@ -161,6 +182,7 @@ mod tests {
 
     #[test]
     fn the_latest_text_is_read() {
+        let _alone = alone();
         let mut file = StateFile::new().unwrap();
         assert!(file.is_own());
         for text in ["latest: a long first text", "latest: short", "latest:"] {
@@ -172,6 +194,15 @@ mod tests {
         assert!(!command_of(me).is_empty());
         drop(file);
         assert_eq!(found("latest:"), [] as [&str; 0], "the file is gone");
+    }
+
+    #[test]
+    fn a_file_with_two_descriptors_is_read_once() {
+        let _alone = alone();
+        let mut file = StateFile::new().unwrap();
+        file.write("twice:").unwrap();
+        let _copy = file.file.try_clone().unwrap();
+        assert_eq!(found("twice:"), ["twice:"]);
     }
 
     #[test]
@@ -187,17 +218,32 @@ mod tests {
 
     #[test]
     fn a_text_is_never_torn() {
+        let _alone = alone();
         let mut file = StateFile::new().unwrap();
         let text = |at: usize| format!("torn:{}", (100 + at % 900).to_string().repeat(3_000));
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (0..3_000).for_each(|at| file.write(&text(at)).unwrap()));
-            while !writer.is_finished() {
-                for found in found("torn:") {
-                    let at: usize = found[5..8].parse().unwrap();
-                    assert!(found == text(at - 100), "{found:.60}");
-                }
+            scope.spawn(|| {
+                (0..).take_while(|_| !done.load(Ordering::Relaxed)).for_each(|at| file.write(&text(at)).unwrap());
+            });
+            // Some attempts find that the text changes all the time.
+            let seen: Vec<String> = (0..100_000).filter_map(|_| found("torn:").pop()).take(300).collect();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(seen.len(), 300);
+            for found in seen {
+                let at: usize = found[5..8].parse().unwrap();
+                assert!(found == text(at - 100), "{found:.60}");
             }
         });
+    }
+
+    #[test]
+    fn a_pipe_without_a_writer_does_not_hold_up_a_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(crate::spawning::start(std::process::Command::new("mkfifo").arg(&path)).wait().unwrap().success());
+        // It cannot be read at an offset, so it has no head.
+        assert!(read_one(&open(&path).unwrap()).unwrap_or_default().is_none());
     }
 
     #[test]
