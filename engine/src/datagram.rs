@@ -12,7 +12,7 @@ use crate::completion::sinks::{Bindings, BoundQueues, CompletionSinks};
 use crate::limits::{Limits, SizeLimit};
 use crate::op::{MessageOps, RecvOp, SendOp};
 use crate::progress::auto::Auto;
-use crate::progress::set::{Pollable, ReadyFlag};
+use crate::progress::set::{PollCount, Pollable, ReadyFlag};
 use crate::statistics::{Exchanged, Statistics, Traffic};
 use crate::transport::Down;
 use core::fmt;
@@ -22,7 +22,7 @@ use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Error, Failure, 
 use ofi_memory::{Buffer, Ticket};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicBool, AtomicU32, Ordering};
+use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ pub struct DatagramEndpoint<D: Datagrams, K: LockKind> {
     memberships: Bindings,
     auto: Option<Arc<Auto>>,
     /// How often it was polled, if there is a progress thread.
-    polls: AtomicU32,
+    polls: PollCount,
 }
 
 /// Counts a packet of `len` bytes.
@@ -208,6 +208,10 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
             self.socket = Some((self.opener)(self.source)?);
         }
         self.socket.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the socket"))
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics { exchanged: self.exchanged, failures: self.failures, ..Statistics::default() }
     }
 
     fn failure(completion: Completion, why: &Down, olen: usize) -> Failure {
@@ -350,7 +354,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             bindings: Bindings::default(),
             memberships: Bindings::default(),
             auto,
-            polls: AtomicU32::new(0),
+            polls: PollCount::default(),
         })
     }
 
@@ -450,8 +454,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
 
     /// What it has done since it was opened, with all peers together.
     pub fn statistics(&self) -> Statistics {
-        let inner = K::lock(&self.inner);
-        Statistics { exchanged: inner.exchanged, failures: inner.failures, ..Statistics::default() }
+        K::lock(&self.inner).statistics()
     }
 
     /// Sets the address, before it is in use (fi_setname(3)).

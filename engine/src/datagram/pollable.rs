@@ -3,40 +3,34 @@
 use super::{DatagramEndpoint, Datagrams, Inner};
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::report::Report;
-use crate::statistics::Statistics;
 use crate::transport::Flush;
 use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::Ordering;
 
 impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
     fn poll(&self) -> PollOutcome {
         let mut inner = K::lock(&self.inner);
         if self.auto.is_some() {
-            // Relaxed, and no atomic increment: the endpoint's lock is held, and readers compare.
-            self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            self.polls.add();
         }
         PollOutcome { active: inner.poll(), busy: false }
     }
 
     fn polls(&self) -> Option<u32> {
-        // Relaxed: a guess of who polls.
-        Some(self.polls.load(Ordering::Relaxed))
+        Some(self.polls.get())
     }
 
     fn report(&self) -> Option<Report> {
         let inner = K::lock(&self.inner);
-        let statistics = Statistics { exchanged: inner.exchanged, failures: inner.failures, ..Statistics::default() };
-        let (addr, posted) = (inner.socket.as_ref().map(Datagrams::local_addr), inner.rx.posted.len());
-        let details = format!("{posted} receives are posted\n");
+        let posted = inner.rx.posted.len();
         Some(Report {
             provider: inner.config.provider,
-            addr,
-            statistics,
+            addr: inner.socket.as_ref().map(Datagrams::local_addr),
+            statistics: inner.statistics(),
             known_peers: 0,
             pending: posted as u64,
-            details,
+            details: format!("{posted} receives are posted\n"),
         })
     }
 

@@ -33,7 +33,7 @@ use crate::measures::Measures;
 pub use crate::peer::credit::{GUARANTEED, OVERHEAD};
 use crate::portal::Portal;
 use crate::progress::auto::Auto;
-use crate::progress::set::{Pollable, ReadyFlag};
+use crate::progress::set::{PollCount, Pollable, ReadyFlag};
 pub use crate::rx::blocked::{PEER_MEMORY, peer_account};
 use crate::rx::shared::{Notified, SharedRx};
 use crate::statistics::Statistics;
@@ -49,7 +49,7 @@ use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, Errno, Error, Instant};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicBool, AtomicU32, Ordering};
+use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use watched::Watched;
@@ -77,7 +77,7 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     auto: Option<Arc<Auto>>,
     /// How often it was polled, if there is a progress thread, which leaves it to the application
     /// while that polls it.
-    polls: AtomicU32,
+    polls: PollCount,
     /// The scalable endpoint that it is a context of.
     portal: Option<(Arc<dyn Portal>, Contexts)>,
 }
@@ -146,7 +146,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             watched: Watched::default(),
             events: Mutex::new(None),
             auto,
-            polls: AtomicU32::new(0),
+            polls: PollCount::default(),
             portal,
         })
     }

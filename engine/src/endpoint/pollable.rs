@@ -8,7 +8,6 @@ use crate::transport::{Flush, Transport};
 use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::Ordering;
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Called after an operation while a thread sleeps on this endpoint: sends now, and wakes the
@@ -36,8 +35,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         let outcome = inner.poll();
         if self.auto.is_some() {
-            // Relaxed, and no atomic increment: the endpoint's lock is held, and readers compare.
-            self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            self.polls.add();
         }
         if outcome.active && self.ready_flag.is_slept_on() {
             // Other sleeping threads do not know the deadlines that this poll set.
@@ -47,8 +45,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     }
 
     fn polls(&self) -> Option<u32> {
-        // Relaxed: a guess of who polls.
-        Some(self.polls.load(Ordering::Relaxed))
+        Some(self.polls.get())
     }
 
     fn report(&self) -> Option<Report> {

@@ -17,6 +17,7 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Arc;
 pub use ofi_sync::ready_list::ReadyFlag;
 use ofi_sync::ready_list::{ReadyList, Waker};
+pub(crate) use rest::PollCount;
 use rest::{Polled, Resting};
 use slab::Slab;
 use std::fmt;
@@ -105,7 +106,7 @@ struct Entry {
     armed: bool,
     /// How often it has joined, if it is shared; otherwise once.
     joined: usize,
-    /// When a progress thread last saw how often others poll it.
+    /// What a progress thread knows of how often others poll it.
     polled: Polled,
 }
 

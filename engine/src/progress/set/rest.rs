@@ -6,6 +6,7 @@ use super::{Flush, ProgressSet, State};
 use core::time::Duration;
 use ofi_core::Instant;
 use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::{AtomicU32, Ordering};
 
 /// This many polls by others in each [`SHORTEST`] are dense.
 const DENSE: u32 = 16;
@@ -14,6 +15,23 @@ const DENSE: u32 = 16;
 const SHORTEST: Duration = Duration::from_micros(250);
 /// How long pollables rest when the application keeps polling: a look takes some microseconds.
 const LONGEST: Duration = Duration::from_millis(1);
+
+/// How often a pollable was polled; wraps.
+#[derive(Debug, Default)]
+pub(crate) struct PollCount(AtomicU32);
+
+impl PollCount {
+    /// Counts a poll. The caller holds the pollable's lock.
+    pub(crate) fn add(&self) {
+        // Relaxed, and no atomic increment: one thread at a time writes, and readers compare.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        // Relaxed: a guess of which threads poll.
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// What a progress thread knows of the polls of a pollable.
 #[derive(Debug, Default)]
@@ -62,7 +80,7 @@ impl Polled {
 #[derive(Debug)]
 pub(super) struct Resting {
     keys: Vec<usize>,
-    /// When to look at them again, and after how long.
+    /// When to look at them again, and after how long. `None` if there are none.
     until: Option<Instant>,
     span: Duration,
 }
@@ -76,14 +94,18 @@ impl Default for Resting {
 impl Resting {
     pub(super) fn remove(&mut self, key: usize) {
         self.keys.retain(|other| *other != key);
+        self.until = self.until.filter(|_| !self.keys.is_empty());
+    }
+
+    fn look_after(&mut self, now: Instant, span: Duration) {
+        (self.span, self.until) = (span, (!self.keys.is_empty()).then(|| now + span));
     }
 }
 
 impl<K: LockKind> ProgressSet<K> {
     /// When to look at the resting pollables, if there are any.
     pub(in crate::progress) fn next_look(&self) -> Option<Instant> {
-        let resting = &K::lock(&self.state).resting;
-        resting.until.filter(|_| !resting.keys.is_empty())
+        K::lock(&self.state).resting.until
     }
 
     /// Lets the active pollables rest that others poll densely, and wakes those that others no
@@ -92,19 +114,14 @@ impl<K: LockKind> ProgressSet<K> {
     pub(in crate::progress) fn rest(&self, now: Instant, own: u32) {
         let state = &mut *K::lock(&self.state);
         debug_assert!(!state.is_slept_on(), "the progress thread is awake");
-        let mut changed = false;
-        if state.resting.until.is_some_and(|until| until <= now) {
-            changed |= self.wake_unpolled(state, now);
+        let due = state.resting.until.is_some_and(|until| until <= now);
+        let woken = due && self.wake_unpolled(state, now);
+        let left = self.leave_polled(state, now, own);
+        if woken || left {
+            state.resting.look_after(now, SHORTEST);
+        } else if due {
+            state.resting.look_after(now, (2 * state.resting.span).min(LONGEST));
         }
-        changed |= self.leave_polled(state, now, own);
-        if changed {
-            state.resting.span = SHORTEST;
-        } else if state.resting.until.is_some_and(|until| until <= now) {
-            state.resting.span = (2 * state.resting.span).min(LONGEST);
-        } else {
-            return;
-        }
-        state.resting.until = Some(now + state.resting.span);
     }
 
     fn leave_polled(&self, state: &mut State, now: Instant, own: u32) -> bool {
