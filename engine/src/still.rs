@@ -1,13 +1,19 @@
-//! A wait object for unit tests.
+//! A wait object and a pollable for unit tests.
 
+use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
+use crate::report::Report;
+use crate::transport::Flush;
 use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
+use ofi_sync::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A wait object on which nothing happens.
-#[derive(Debug)]
-pub(crate) struct Still;
+/// A wait object on which nothing happens, with a clock that tests set, in nanoseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Still {
+    pub(crate) now: AtomicU64,
+}
 
 impl WaitObject for Still {
     fn add(&self, _fd: Descriptor, _key: u64) -> Result<()> {
@@ -22,6 +28,50 @@ impl WaitObject for Still {
         -1
     }
     fn now(&self) -> Instant {
-        Instant::from_nanos(0)
+        Instant::from_nanos(self.now.load(Ordering::SeqCst))
+    }
+}
+
+/// A pollable without traffic, such as an endpoint whose peers send nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Quiet {
+    pub(crate) armed: AtomicBool,
+    pub(crate) flag: ReadyFlag,
+    /// How often it was polled.
+    pub(crate) polls: AtomicU32,
+    /// What it reports, if anything.
+    pub(crate) report: Option<Report>,
+}
+
+impl Pollable for Quiet {
+    fn poll(&self) -> PollOutcome {
+        self.polls.fetch_add(1, Ordering::SeqCst);
+        PollOutcome { active: false, busy: false }
+    }
+    fn polls(&self) -> Option<u32> {
+        Some(self.polls.load(Ordering::SeqCst))
+    }
+    fn report(&self) -> Option<Report> {
+        self.report.clone()
+    }
+    fn flush(&self, _how: Flush) {}
+    fn is_polled(&self) -> bool {
+        true
+    }
+    fn arm(&self, _first: bool) -> bool {
+        self.armed.store(true, Ordering::SeqCst);
+        false
+    }
+    fn disarm(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+    }
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+    fn descriptor(&self) -> Option<Descriptor> {
+        None
+    }
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.flag
     }
 }

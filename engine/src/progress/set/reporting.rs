@@ -39,14 +39,12 @@ impl<K: LockKind> ProgressSet<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PollOutcome, Pollable, ReadyFlag};
     use super::*;
     use crate::progress::publish::{self, Publisher};
     use crate::report::Report;
-    use crate::transport::Flush;
+    use crate::still::{Quiet, Still};
     use core::time::Duration;
     use ofi_core::error::Result;
-    use ofi_core::wait::{Descriptor, WaitObject};
     use ofi_sync::lock::Park;
     use ofi_sync::primitive::{AtomicU64, Ordering};
     use std::sync::{Arc, Mutex};
@@ -74,61 +72,18 @@ mod tests {
         fn stalled(&self, _report: &str, _still: Duration) {}
     }
 
-    /// A wait object whose clock a test sets.
-    #[derive(Debug, Default)]
-    struct Clock(AtomicU64);
-
-    impl WaitObject for Clock {
-        fn add(&self, _fd: Descriptor, _key: u64) -> Result<()> {
-            Ok(())
-        }
-        fn remove(&self, _fd: Descriptor) {}
-        fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
-        fn signal(&self) {}
-        fn drain(&self) {}
-        fn set_timer(&self, _when: Option<Instant>) {}
-        fn descriptor(&self) -> Descriptor {
-            -1
-        }
-        fn now(&self) -> Instant {
-            Instant::from_nanos(self.0.load(Ordering::Relaxed))
-        }
-    }
-
-    /// An endpoint that waits for something.
-    #[derive(Debug, Default)]
-    struct Waiting(ReadyFlag);
-
-    impl Pollable for Waiting {
-        fn poll(&self) -> PollOutcome {
-            PollOutcome { active: false, busy: false }
-        }
-        fn flush(&self, _how: Flush) {}
-        fn report(&self) -> Option<Report> {
-            Some(Report { pending: 77, ..Report::default() })
-        }
-        fn next_deadline(&self) -> Option<Instant> {
-            None
-        }
-        fn descriptor(&self) -> Option<Descriptor> {
-            None
-        }
-        fn ready_flag(&self) -> &ReadyFlag {
-            &self.0
-        }
-    }
-
     #[test]
     fn a_thread_that_polls_publishes_once_a_second() {
         let published = Log::default();
         publish::publish(Box::new(Kept(published.clone())));
-        let clock = Arc::new(Clock(AtomicU64::new(1)));
+        let clock = Arc::new(Still { now: AtomicU64::new(1) });
         let set = ProgressSet::new(Park::default(), clock.clone());
-        let key = set.join(Arc::new(Waiting::default())).expect("it has no descriptor");
+        let report = Some(Report { pending: 77, ..Report::default() });
+        let key = set.join(Arc::new(Quiet { report, ..Quiet::default() })).expect("it has no descriptor");
         let count = || published.lock().unwrap().iter().filter(|text| text.contains(" 77 ")).count();
         // A millisecond between two passes.
         for _ in 0..5_500 {
-            clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+            clock.now.fetch_add(1_000_000, Ordering::Relaxed);
             set.passed(set.progress());
         }
         assert_eq!(count(), 5);

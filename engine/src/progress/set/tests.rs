@@ -1,48 +1,15 @@
 //! Threads that may sleep on a queue's descriptor keep its endpoints armed, and no others do.
 
 use super::*;
-use crate::still::Still;
+use crate::still::{Quiet, Still};
 use crate::{CompletionQueue, Waiting};
 use ofi_core::Errno;
 use ofi_sync::lock::Park;
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::Ordering;
 use std::sync::Barrier;
 
-/// A pollable without traffic, such as an endpoint whose peers send nothing.
-#[derive(Debug, Default)]
-struct Quiet {
-    armed: AtomicBool,
-    flag: ReadyFlag,
-}
-
-impl Pollable for Quiet {
-    fn poll(&self) -> PollOutcome {
-        PollOutcome { active: false, busy: false }
-    }
-    fn flush(&self, _how: Flush) {}
-    fn is_polled(&self) -> bool {
-        true
-    }
-    fn arm(&self, _first: bool) -> bool {
-        self.armed.store(true, Ordering::SeqCst);
-        false
-    }
-    fn disarm(&self) {
-        self.armed.store(false, Ordering::SeqCst);
-    }
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-    fn descriptor(&self) -> Option<Descriptor> {
-        None
-    }
-    fn ready_flag(&self) -> &ReadyFlag {
-        &self.flag
-    }
-}
-
 fn queue_of(pollable: &Arc<Quiet>) -> CompletionQueue<Park> {
-    let cq = CompletionQueue::new(Park::default(), 64, Arc::new(Still), Waiting::Sleeping);
+    let cq = CompletionQueue::new(Park::default(), 64, Arc::new(Still::default()), Waiting::Sleeping);
     cq.join(pollable.clone()).expect("it has no descriptor");
     cq
 }
@@ -119,7 +86,7 @@ fn a_trywait_that_fails_leaves_nothing_armed() {
 #[test]
 fn a_sleeper_that_leaves_does_not_disarm_a_watcher() {
     let quiet = Arc::new(Quiet::default());
-    let set = ProgressSet::new(Park::default(), Arc::new(Still));
+    let set = ProgressSet::new(Park::default(), Arc::new(Still::default()));
     set.join(quiet.clone()).expect("it has no descriptor");
     let sleeper = set.sleeper();
     assert!(!set.before_sleep());

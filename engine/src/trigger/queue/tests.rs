@@ -81,7 +81,7 @@ impl Recorder {
 }
 
 fn counter() -> Arc<dyn Tally> {
-    Arc::new(Counter::<Park>::new(Park::default(), CounterUnit::Operations, Arc::new(Still), Waiting::Never))
+    Arc::new(Counter::<Park>::new(Park::default(), CounterUnit::Operations, Arc::new(Still::default()), Waiting::Never))
 }
 
 /// A triggered send with that context; deferred work if it has an id.

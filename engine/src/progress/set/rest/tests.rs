@@ -1,54 +1,14 @@
 //! Which pollables a progress thread leaves to the application, and for how long.
 
-use super::super::{PollOutcome, Pollable, ReadyFlag};
 use super::*;
-use crate::still::Still;
-use ofi_core::wait::Descriptor;
+use crate::still::{Quiet, Still};
 use ofi_sync::lock::Park;
-use ofi_sync::primitive::{Arc, AtomicBool, AtomicU32, Ordering};
-
-/// An endpoint that counts its polls.
-#[derive(Debug, Default)]
-struct Counting {
-    polls: AtomicU32,
-    armed: AtomicBool,
-    flag: ReadyFlag,
-}
-
-impl Pollable for Counting {
-    fn poll(&self) -> PollOutcome {
-        self.polls.fetch_add(1, Ordering::SeqCst);
-        PollOutcome { active: false, busy: false }
-    }
-    fn polls(&self) -> Option<u32> {
-        Some(self.polls.load(Ordering::SeqCst))
-    }
-    fn flush(&self, _how: Flush) {}
-    fn is_polled(&self) -> bool {
-        true
-    }
-    fn arm(&self, _first: bool) -> bool {
-        self.armed.store(true, Ordering::SeqCst);
-        false
-    }
-    fn disarm(&self) {
-        self.armed.store(false, Ordering::SeqCst);
-    }
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-    fn descriptor(&self) -> Option<Descriptor> {
-        None
-    }
-    fn ready_flag(&self) -> &ReadyFlag {
-        &self.flag
-    }
-}
+use ofi_sync::primitive::{Arc, AtomicU32, Ordering};
 
 /// A progress thread's set, and the endpoint in it.
 struct Thread {
     set: ProgressSet<Park>,
-    endpoint: Arc<Counting>,
+    endpoint: Arc<Quiet>,
     key: usize,
     now: Instant,
     wakes: Arc<AtomicU32>,
@@ -56,12 +16,12 @@ struct Thread {
 
 impl Thread {
     fn new() -> Self {
-        let (endpoint, wakes) = (Arc::new(Counting::default()), Arc::new(AtomicU32::new(0)));
+        let (endpoint, wakes) = (Arc::new(Quiet::default()), Arc::new(AtomicU32::new(0)));
         let counter = wakes.clone();
         let waker = Box::new(move || {
             counter.fetch_add(1, Ordering::SeqCst);
         });
-        let set = ProgressSet::with_waker(Park::default(), Arc::new(Still), waker);
+        let set = ProgressSet::with_waker(Park::default(), Arc::new(Still::default()), waker);
         let key = set.join(endpoint.clone()).expect("it has no descriptor");
         let thread = Self { set, endpoint, key, now: Instant::from_nanos(1_000_000_000), wakes };
         thread.set.rest(thread.now, 0);
