@@ -164,6 +164,17 @@ impl Doorbell {
         rung.map_or(Due::NONE, |state| Due(due(state)))
     }
 
+    /// Whether a waker has rung since the descriptor was last drained. A sleeper that was woken by
+    /// anything else, such as its timer, may sleep on without arming again.
+    pub fn is_rung(&self, bed: Bed) -> bool {
+        let bit = match bed {
+            Bed::Shared => RUNG,
+            Bed::Apart => RUNG_APART,
+        };
+        // Relaxed: a ring that is missed makes the descriptor readable, so the next sleep ends.
+        self.state.load(Ordering::Relaxed) & bit != 0
+    }
+
     /// Removes a sleeper, which is awake.
     pub fn disarm(&self, bed: Bed) {
         let one = match bed {
@@ -189,7 +200,9 @@ mod tests {
             let bell = Doorbell::new();
             assert!(!bell.ring().is_any());
             assert!(bell.arm(bed, || ()) && bell.arm(bed, || ()));
+            assert!(!bell.is_rung(bed));
             assert!(bell.ring().has(bed));
+            assert!(bell.is_rung(bed));
             assert!(!bell.ring().is_any());
             bell.disarm(bed);
             // The other has not woken yet: the descriptor stays as it is.
@@ -199,7 +212,7 @@ mod tests {
             assert!(!bell.ring().is_any());
             let mut drained = false;
             assert!(bell.arm(bed, || drained = true));
-            assert!(drained && bell.ring().has(bed));
+            assert!(drained && !bell.is_rung(bed) && bell.ring().has(bed));
         }
     }
 

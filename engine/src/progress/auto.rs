@@ -72,17 +72,27 @@ impl Auto {
                 self.bell.disarm(Bed::Shared);
                 continue;
             }
-            let now = self.wait_object.now();
-            // By a timer: the timeout of epoll_wait(2) has milliseconds.
-            let looks = [self.progress.next_look(), self.progress.publish_before_sleep(now)];
-            self.wait_object.set_timer(looks.into_iter().flatten().min());
-            let timeout = self.progress.next_deadline().map(|when| when.since(now));
-            self.progress.sleep(timeout, &mut keys);
+            while self.sleep(&mut keys) {}
             self.bell.disarm(Bed::Shared);
             drop(sleeper);
             self.progress.rest(self.wait_object.now(), passes);
             passes = 0;
         }
+    }
+
+    /// Sleeps until something happens, or until it is time to look at the endpoints that are left
+    /// to the application. True if the thread may sleep on as it is: arming all endpoints anew for
+    /// each look would be dear.
+    fn sleep(&self, keys: &mut Vec<u64>) -> bool {
+        let now = self.wait_object.now();
+        // By a timer: the timeout of epoll_wait(2) has milliseconds.
+        let looks = [self.progress.next_look(), self.progress.publish_before_sleep(now)];
+        self.wait_object.set_timer(looks.into_iter().flatten().min());
+        let due = self.progress.next_deadline();
+        let events = self.progress.sleep(due.map(|due| due.since(now)), keys);
+        let now = self.wait_object.now();
+        let is_due = due.is_some_and(|due| due <= now);
+        !events && !is_due && !self.bell.is_rung(Bed::Shared) && self.progress.may_sleep_on(now)
     }
 
     fn ring(&self) {

@@ -363,16 +363,18 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     /// Sleeps until an event on a pollable's descriptor or the timeout, without the lock: pollables
-    /// may join meanwhile.
-    pub fn sleep(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
+    /// may join meanwhile. Returns whether there were events.
+    pub fn sleep(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) -> bool {
         keys.clear();
         self.wait_object.ready(timeout, keys);
+        let any = !keys.is_empty();
         let mut state = K::lock(&self.state);
         for key in keys.drain(..) {
             if let Ok(key) = usize::try_from(key) {
                 state.activate(key);
             }
         }
+        any
     }
 
     fn look(&self, state: &mut State, timeout: Option<Duration>) {

@@ -8,8 +8,9 @@ use ofi_core::Instant;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicU32, Ordering};
 
-/// This many polls by others in each [`SHORTEST`] are dense.
-const DENSE: u32 = 16;
+/// This many polls by others in each [`SHORTEST`] are dense: a thread with many busy endpoints
+/// polls each of them rarely.
+const DENSE: u32 = 4;
 /// How long a pollable first rests. Nothing is done for its peers for as long after the application
 /// has stopped polling.
 const SHORTEST: Duration = Duration::from_micros(250);
@@ -80,6 +81,8 @@ impl Polled {
 #[derive(Debug)]
 pub(super) struct Resting {
     keys: Vec<usize>,
+    /// Those of them that others no longer poll, as the last look has shown.
+    over: Vec<usize>,
     /// When to look at them again, and after how long. `None` if there are none.
     until: Option<Instant>,
     span: Duration,
@@ -87,13 +90,14 @@ pub(super) struct Resting {
 
 impl Default for Resting {
     fn default() -> Self {
-        Self { keys: Vec::new(), until: None, span: SHORTEST }
+        Self { keys: Vec::new(), over: Vec::new(), until: None, span: SHORTEST }
     }
 }
 
 impl Resting {
     pub(super) fn remove(&mut self, key: usize) {
         self.keys.retain(|other| *other != key);
+        self.over.retain(|other| *other != key);
         self.until = self.until.filter(|_| !self.keys.is_empty());
     }
 
@@ -108,19 +112,25 @@ impl<K: LockKind> ProgressSet<K> {
         K::lock(&self.state).resting.until
     }
 
+    /// Looks at the resting pollables, if it is time; the thread still counts as asleep. False if
+    /// others no longer poll one of them: then the thread has to wake up, and call [`Self::rest`].
+    pub(in crate::progress) fn may_sleep_on(&self, now: Instant) -> bool {
+        let state = &mut *K::lock(&self.state);
+        state.look_at_resting(now);
+        state.resting.over.is_empty()
+    }
+
     /// Lets the active pollables rest that others poll densely, and wakes those that others no
     /// longer poll. Since the last call the set has polled the active pollables `own` times. No
     /// thread sleeps on the set.
     pub(in crate::progress) fn rest(&self, now: Instant, own: u32) {
         let state = &mut *K::lock(&self.state);
         debug_assert!(!state.is_slept_on(), "the progress thread is awake");
-        let due = state.resting.until.is_some_and(|until| until <= now);
-        let woken = due && self.wake_unpolled(state, now);
+        state.look_at_resting(now);
+        let woken = self.wake_unpolled(state);
         let left = self.leave_polled(state, now, own);
         if woken || left {
             state.resting.look_after(now, SHORTEST);
-        } else if due {
-            state.resting.look_after(now, (2 * state.resting.span).min(LONGEST));
         }
     }
 
@@ -150,33 +160,46 @@ impl<K: LockKind> ProgressSet<K> {
         any
     }
 
-    fn wake_unpolled(&self, state: &mut State, now: Instant) -> bool {
+    fn wake_unpolled(&self, state: &mut State) -> bool {
         let mut any = false;
-        let mut at = 0;
-        while let Some(&key) = state.resting.keys.get(at) {
+        for key in core::mem::take(&mut state.resting.over) {
             let entry = &mut state.pollables[key];
-            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, 0));
-            if dense {
-                at += 1;
-                continue;
-            }
             if let Some(fd) = entry.pollable.descriptor()
                 && self.wait_object.add(fd, key as u64).is_err()
             {
                 // Without memory to watch it again, it is polled at each look until there is some.
                 entry.pollable.poll();
                 entry.pollable.flush(Flush::All);
-                at += 1;
                 continue;
             }
             any = true;
-            state.resting.keys.swap_remove(at);
             entry.polled.rests = false;
+            state.resting.remove(key);
             // The next pass polls it, and finds what became ready before this.
             entry.pollable.ready_flag().attach(&self.ready_list, key);
             state.activate(key);
         }
         any
+    }
+}
+
+impl State {
+    /// Notes which resting pollables others no longer poll, if it is time to look.
+    fn look_at_resting(&mut self, now: Instant) {
+        let Self { pollables, resting, .. } = self;
+        if resting.until.is_none_or(|until| until > now) {
+            return;
+        }
+        resting.over.clear();
+        for key in &resting.keys {
+            let entry = &mut pollables[*key];
+            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, 0));
+            if !dense {
+                resting.over.push(*key);
+            }
+        }
+        let span = if resting.over.is_empty() { (2 * resting.span).min(LONGEST) } else { SHORTEST };
+        resting.look_after(now, span);
     }
 }
 

@@ -70,9 +70,9 @@ fn an_endpoint_that_the_application_polls_rests() {
 #[test]
 fn polls_of_several_short_sleeps_add_up() {
     let mut thread = Thread::new();
-    for _ in 0..8 {
+    for _ in 0..DENSE {
         assert!(!thread.leaves());
-        thread.sleeps(SHORTEST / 16, DENSE / 8);
+        thread.sleeps(SHORTEST / 16, 1);
     }
     assert!(thread.leaves());
 }
@@ -130,6 +130,28 @@ fn looks_become_rare_while_the_application_keeps_polling() {
     assert!(!thread.leaves());
     thread.sleeps(SHORTEST / 2, DENSE);
     assert_eq!(thread.set.next_look(), Some(thread.now + SHORTEST), "short again at first");
+}
+
+#[test]
+fn looks_leave_a_sleeping_thread_and_other_endpoints_alone() {
+    let mut thread = Thread::new();
+    thread.sleeps(SHORTEST / 2, DENSE);
+    let other = Arc::new(Quiet::default());
+    thread.set.join(other.clone()).expect("it has no descriptor");
+    let sleeper = thread.set.sleeper();
+    thread.set.before_sleep();
+    assert!(thread.set.may_sleep_on(thread.now), "too early for a look");
+    for _ in 0..5 {
+        thread.now = thread.set.next_look().expect("one rests");
+        thread.endpoint.polls.fetch_add(100, Ordering::SeqCst);
+        assert!(thread.set.may_sleep_on(thread.now));
+        assert!(other.armed.load(Ordering::SeqCst) && other.polls.load(Ordering::SeqCst) == 0);
+    }
+    thread.now = thread.set.next_look().expect("one rests");
+    assert!(!thread.set.may_sleep_on(thread.now), "the application has stopped polling");
+    drop(sleeper);
+    thread.set.rest(thread.now, 0);
+    assert!(!thread.leaves());
 }
 
 #[test]
