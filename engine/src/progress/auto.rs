@@ -72,6 +72,7 @@ impl Auto {
                 self.bell.disarm(Bed::Shared);
                 continue;
             }
+            self.progress.fall_asleep(self.wait_object.now());
             while self.sleep(&mut keys) {}
             self.bell.disarm(Bed::Shared);
             drop(sleeper);

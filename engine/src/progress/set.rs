@@ -31,6 +31,9 @@ const PATIENCE: u16 = 128;
 /// [`Pollable::is_polled`] pollables stay active while there are no more active ones than this: an
 /// armed descriptor costs the sender.
 const FEW: usize = 8;
+/// Polls without traffic after which a thread that goes to sleep leaves a pollable armed when it
+/// wakes up, unless only [`FEW`] are active: what wakes it then costs what happens, not what could.
+const PATIENCE_ASLEEP: u16 = 2;
 /// Passes over the active pollables between checks of the wait object.
 const LOOK_EVERY: u16 = 16;
 /// Reads that find entries between looks whether it is time to publish reports.
@@ -359,6 +362,7 @@ impl<K: LockKind> ProgressSet<K> {
         self.collect(&mut state);
         state.active.iter().for_each(|active| active.pollable.ready_flag().clear());
         self.look(&mut state, Some(Duration::ZERO));
+        self.activate_due(&mut state);
         state.poll_active()
     }
 
@@ -430,10 +434,18 @@ impl<K: LockKind> ProgressSet<K> {
         debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
         self.collect(&mut state);
         let mut news = false;
-        for at in 0..state.active.len() {
-            news |= state.active[at].pollable.before_sleep();
-            let key = state.active[at].key;
-            news |= state.arm(key);
+        let mut at = 0;
+        while let Some(active) = state.active.get(at) {
+            news |= active.pollable.before_sleep();
+            let (key, idle) = (active.key, active.idle);
+            if idle >= PATIENCE_ASLEEP && state.active.len() > FEW {
+                let (stays, active) = state.make_idle(at);
+                news |= active;
+                at += usize::from(stays);
+            } else {
+                news |= state.arm(key);
+                at += 1;
+            }
         }
         news
     }

@@ -86,11 +86,13 @@ pub(super) struct Resting {
     /// When to look at them again, and after how long. `None` if there are none.
     until: Option<Instant>,
     span: Duration,
+    /// Some rest anew, and the thread has not been asleep since.
+    anew: bool,
 }
 
 impl Default for Resting {
     fn default() -> Self {
-        Self { keys: Vec::new(), over: Vec::new(), until: None, span: SHORTEST }
+        Self { keys: Vec::new(), over: Vec::new(), until: None, span: SHORTEST, anew: false }
     }
 }
 
@@ -112,6 +114,22 @@ impl<K: LockKind> ProgressSet<K> {
         K::lock(&self.state).resting.until
     }
 
+    /// The thread goes to sleep. If it kept the application from the core since it left pollables to
+    /// it, few polls would prove nothing: they count from now.
+    pub(in crate::progress) fn fall_asleep(&self, now: Instant) {
+        let State { pollables, resting, .. } = &mut *K::lock(&self.state);
+        if !core::mem::take(&mut resting.anew) {
+            return;
+        }
+        for key in &resting.keys {
+            let entry = &mut pollables[*key];
+            if let Some(polls) = entry.pollable.polls() {
+                entry.polled.restart(now, polls);
+            }
+        }
+        resting.look_after(now, SHORTEST);
+    }
+
     /// Looks at the resting pollables, if it is time; the thread still counts as asleep. False if
     /// others no longer poll one of them: then the thread has to wake up, and call [`Self::rest`].
     pub(in crate::progress) fn may_sleep_on(&self, now: Instant) -> bool {
@@ -130,6 +148,7 @@ impl<K: LockKind> ProgressSet<K> {
         let woken = self.wake_unpolled(state);
         let left = self.leave_polled(state, now, own);
         if woken || left {
+            state.resting.anew = true;
             state.resting.look_after(now, SHORTEST);
         }
     }

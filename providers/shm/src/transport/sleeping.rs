@@ -6,17 +6,23 @@ use ofi_engine::transport::{LinkEvents, Transport};
 use ofi_os::membarrier;
 use ofi_sync::lines::order_own;
 
+/// After this many polls without news while armed, the thread that polls is not the one that may
+/// sleep, which polls a few times each time that it is woken.
+const CALM: u32 = 64;
+
 /// Whether this side may sleep, and what that takes.
 #[derive(Debug)]
 pub(super) struct Sleep {
     armed: bool,
+    /// Polls without news since this side was armed last.
+    calm: u32,
     /// This process takes part in ordering memory accesses across processes.
     orders: bool,
 }
 
 impl Sleep {
     pub(super) fn new() -> Self {
-        Self { armed: false, orders: membarrier::share_ordering() }
+        Self { armed: false, calm: 0, orders: membarrier::share_ordering() }
     }
 
     #[inline(always)]
@@ -32,6 +38,7 @@ impl Sleep {
 
     /// From now on this side may sleep at any time. False if that was so before.
     pub(super) const fn arm(&mut self) -> bool {
+        self.calm = 0;
         !core::mem::replace(&mut self.armed, true)
     }
 
@@ -60,8 +67,28 @@ impl ShmTransport {
         self.send_waiting(slot);
     }
 
-    /// Polls while armed: everything, and announces sleep again if a peer's wakeup ended it.
+    /// Polls while armed: everything, and announces sleep again if a peer's wakeup ended it. A thread
+    /// that polls densely while another sleeps only looks for signs of news, and does the periodic
+    /// work.
     pub(super) fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
+        let any = if self.sleep.calm < CALM || self.has_signs() {
+            self.poll_everything(events)
+        } else {
+            self.pace.count() && self.look_around(events)
+        };
+        self.sleep.calm = if any { 0 } else { self.sleep.calm.saturating_add(1) };
+        any
+    }
+
+    /// Whether one of the busiest links has something to read or has woken this side, or a send
+    /// waits.
+    fn has_signs(&self) -> bool {
+        let busiest = self.schedule.order.iter().take(self.schedule.busy());
+        let mut busiest = busiest.filter_map(|slot| self.conns.get(*slot));
+        !self.senders.is_empty() || busiest.any(|conn| conn.is_ready() || conn.presence.was_woken())
+    }
+
+    fn poll_everything(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = self.look_around(events);
         // Drain the wakeups: the descriptor stays readable until then.
         any |= self.read_messages(events);
