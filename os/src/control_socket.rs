@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
+use crate::uncancelled;
 use core::mem::{offset_of, size_of, zeroed};
 use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -257,7 +258,7 @@ impl ControlSocket {
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the header names locals and the caller's slice.
-        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &message, flags) };
+        let sent = unsafe { uncancelled::sendmsg(self.socket.as_raw_fd(), &message, flags) };
         if sent >= 0 {
             return Ok(());
         }
@@ -271,7 +272,7 @@ impl ControlSocket {
     pub fn has_datagram(&self) -> bool {
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         // SAFETY: the kernel writes nothing into no bytes.
-        unsafe { libc::recv(self.as_raw_fd(), core::ptr::null_mut(), 0, flags) >= 0 }
+        unsafe { uncancelled::recv(self.as_raw_fd(), core::ptr::null_mut(), 0, flags) >= 0 }
     }
 
     /// Receives a message; one that is longer than `bytes` is truncated.
@@ -290,7 +291,7 @@ impl ControlSocket {
         message.msg_controllen = control.0.len();
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the header names locals and the caller's slice.
-        let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut message, flags) };
+        let got = unsafe { uncancelled::recvmsg(self.socket.as_raw_fd(), &mut message, flags) };
         let len = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
         let (mut credentials, mut descriptors) = (None, Vec::new());
         // SAFETY: the system filled the header, which names a local.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::descriptor::Private;
+use crate::uncancelled;
 use ofi_core::Addr;
 use ofi_core::addr::MAX_LEN;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
@@ -85,7 +86,8 @@ impl DatagramSocket {
             let len = libc::socklen_t::try_from(len).unwrap_or(0);
             // SAFETY: the buffer is readable as long as it lives (`Span::new`), the name is a
             // local.
-            let sent = unsafe { libc::sendto(self.0.as_raw_fd(), base.cast(), size, SEND, name.as_ptr().cast(), len) };
+            let sent =
+                unsafe { uncancelled::sendto(self.0.as_raw_fd(), base.cast(), size, SEND, name.as_ptr().cast(), len) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
         let mut pieces = [Chunk::of(&[]); PIECES];
@@ -104,7 +106,7 @@ impl DatagramSocket {
         message.msg_iovlen = count;
         // SAFETY: the chunks are laid out as iovecs over memory that is readable as long as they
         // live; so is the name.
-        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, SEND) };
+        let sent = unsafe { uncancelled::sendmsg(self.0.as_raw_fd(), &message, SEND) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -117,8 +119,9 @@ impl DatagramSocket {
             let fd = self.0.as_raw_fd();
             // SAFETY: the buffer is writable as long as it lives (`Span::new`), the name is a
             // local.
-            let got =
-                unsafe { libc::recvfrom(fd, base.cast_mut().cast(), size, FLAGS, name.as_mut_ptr().cast(), &mut len) };
+            let got = unsafe {
+                uncancelled::recvfrom(fd, base.cast_mut().cast(), size, FLAGS, name.as_mut_ptr().cast(), &mut len)
+            };
             let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
             let from = Addr::decode(&name).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
             return Ok(Came { len: got, from: from.socket() });
@@ -127,7 +130,7 @@ impl DatagramSocket {
         let mut header = header(buffer, &mut pieces, &mut name);
         // SAFETY: the chunks are laid out as iovecs over memory that is writable as long as they
         // live; so is the name.
-        let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, FLAGS) };
+        let len = unsafe { uncancelled::recvmsg(self.0.as_raw_fd(), &mut header, FLAGS) };
         let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
         let from = Addr::decode(&name).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
         Ok(Came { len, from: from.socket() })
@@ -151,8 +154,8 @@ impl DatagramSocket {
             count += 1;
         }
         let fd = self.0.as_raw_fd();
-        // SAFETY: as in `receive_one` for each of the `count` messages; there is no timeout.
-        let got = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count, FLAGS, core::ptr::null_mut()) };
+        // SAFETY: as in `receive_one` for each of the `count` messages.
+        let got = unsafe { uncancelled::recvmmsg(fd, messages.as_mut_ptr(), count, FLAGS) };
         let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
         for (message, name) in messages.iter().zip(&names).take(got) {
             if let Some(from) = Addr::decode(name) {

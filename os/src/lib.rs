@@ -27,6 +27,7 @@ pub mod socket;
 #[cfg(test)]
 mod spawning;
 pub mod thread;
+mod uncancelled;
 pub mod wait_fd;
 
 /// Unpredictable bytes, from getrandom(2).

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
+use crate::uncancelled;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -84,7 +85,7 @@ impl Poller {
         };
         let most = i32::try_from(MOST).unwrap_or(1);
         // SAFETY: the kernel writes at most `most` events.
-        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), most, millis) };
+        let count = unsafe { uncancelled::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), most, millis) };
         let Ok(count) = usize::try_from(count) else {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::descriptor::Private;
+use crate::uncancelled;
 use ofi_memory::{Chunk, ChunkMut};
 use socket2::{Domain, SockAddr, Socket as Raw, TcpKeepalive, Type};
 use std::io;
@@ -145,7 +146,8 @@ impl Socket {
         message.msg_iovlen = chunks.len();
         // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is readable
         // as long as they live.
-        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        let sent =
+            unsafe { uncancelled::sendmsg(self.0.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
         length(sent)
     }
 
@@ -153,7 +155,7 @@ impl Socket {
     pub fn send_slice(&self, bytes: &[u8]) -> io::Result<usize> {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: the slice is readable.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        let sent = unsafe { uncancelled::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
         length(sent)
     }
 
@@ -165,14 +167,16 @@ impl Socket {
         message.msg_iovlen = chunks.len();
         // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is writable
         // as long as they live.
-        let got = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+        let got = unsafe { uncancelled::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
         length(got)
     }
 
     /// Receives into one slice; returns the number of bytes, 0 at the end of the stream.
     pub fn recv_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the slice is writable.
-        let got = unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+        let got = unsafe {
+            uncancelled::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
+        };
         length(got)
     }
 

@@ -5,6 +5,7 @@
 use crate::clock;
 use crate::descriptor::{Private, PrivateFd};
 use crate::poller::{Event, Interest, Poller};
+use crate::uncancelled;
 use ofi_core::Instant;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
@@ -100,7 +101,7 @@ fn drain(fd: &PrivateFd) {
     let mut count = [0u8; 8];
     // SAFETY: the buffer has the eight bytes that the kernel writes. Nothing to drain is EAGAIN,
     // which is fine.
-    unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    unsafe { uncancelled::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
 }
 
 impl WaitObject for FdWaitObject {
@@ -144,7 +145,7 @@ impl WaitObject for FdWaitObject {
             let one = 1u64.to_ne_bytes();
             // SAFETY: the buffer has eight bytes. EAGAIN means a full counter, which is readable as
             // wanted.
-            unsafe { libc::write(waiting.signal_fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+            unsafe { uncancelled::write(waiting.signal_fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 
