@@ -37,6 +37,8 @@ impl WaitObject for Still {
 pub(crate) struct Quiet {
     pub(crate) armed: AtomicBool,
     pub(crate) flag: ReadyFlag,
+    /// A progress thread leaves it to the application.
+    pub(crate) left: AtomicBool,
     /// How often it was polled.
     pub(crate) polls: AtomicU32,
     /// What it reports, if anything.
@@ -50,6 +52,9 @@ impl Pollable for Quiet {
     }
     fn polls(&self) -> Option<u32> {
         Some(self.polls.load(Ordering::SeqCst))
+    }
+    fn leave_to_application(&self, left: bool) {
+        self.left.store(left, Ordering::SeqCst);
     }
     fn report(&self) -> Option<Report> {
         self.report.clone()

@@ -25,6 +25,9 @@ pub(super) struct Inner<T: Transport, K: LockKind> {
     pub(super) core: Core<K>,
     opener: Opener<T>,
     pub(super) source: Option<Addr>,
+    /// Calls that post send at once, because the application need not call again: a progress thread
+    /// has the endpoint. While it leaves it to the application, that does call again soon.
+    pub(super) prompt: bool,
     /// Number of progress sets that have the descriptor armed.
     pub(super) armed: usize,
     /// The deadline that sleeping threads know.
@@ -32,8 +35,8 @@ pub(super) struct Inner<T: Transport, K: LockKind> {
 }
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
-    pub(super) fn new(core: Core<K>, opener: Opener<T>, source: Option<Addr>) -> Self {
-        Self { transport: None, core, opener, source, armed: 0, announced: None }
+    pub(super) fn new(core: Core<K>, opener: Opener<T>, source: Option<Addr>, prompt: bool) -> Self {
+        Self { transport: None, core, opener, source, prompt, armed: 0, announced: None }
     }
 
     /// The transport, which is opened on first use.

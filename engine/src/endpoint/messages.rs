@@ -78,11 +78,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         result
     }
 
-    /// Finishes a call that left work for the next poll. Automatic progress sends now, since the
-    /// application need not call again; a sleeping thread is woken if the work is due earlier than
-    /// it knows.
+    /// Finishes a call that left work for the next poll. With automatic progress it is sent now,
+    /// since the application need not call again; a sleeping thread is woken if the work is due
+    /// earlier than it knows.
     pub(super) fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
-        if self.auto.is_some() {
+        if inner.prompt {
             inner.flush_all();
         }
         drop(inner);
@@ -110,7 +110,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         // An unexpected message may have matched: its answer (CTS, acknowledgment or credit) must
         // be sent.
         let answers = transport.is_busy() || core.peers.agenda.is_any();
-        if self.auto.is_some() {
+        if inner.prompt {
             inner.flush_all();
         }
         drop(guard);

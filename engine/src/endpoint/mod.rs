@@ -137,7 +137,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let core = Core::new(config);
         let connected = matches!(core.life, Life::Connected(_));
         Arc::new(Self {
-            inner: kind.cell(Inner::new(core, opener, source)),
+            inner: kind.cell(Inner::new(core, opener, source, auto.is_some())),
             ready_flag: ReadyFlag::default(),
             joined: AtomicBool::new(false),
             connected,

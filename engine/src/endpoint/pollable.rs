@@ -48,6 +48,10 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         Some(self.polls.get())
     }
 
+    fn leave_to_application(&self, left: bool) {
+        K::lock(&self.inner).prompt = !left;
+    }
+
     fn report(&self) -> Option<Report> {
         let mut inner = K::lock(&self.inner);
         let addr = inner.transport.as_ref().map(Transport::local_addr);
@@ -57,8 +61,8 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn flush(&self, how: Flush) {
         let mut inner = K::lock(&self.inner);
         match how {
-            // With automatic progress the application need not call again.
-            Flush::All if self.auto.is_some() => inner.flush_all(),
+            // The application need not call again.
+            Flush::All if inner.prompt => inner.flush_all(),
             Flush::All => inner.flush_for_reader(),
             Flush::ByRule => {
                 if let Inner { transport: Some(transport), core, .. } = &mut *inner {

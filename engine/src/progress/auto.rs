@@ -45,12 +45,12 @@ impl Auto {
     /// The thread's main loop: returns after [`Self::stop`].
     pub fn run(&self) {
         let mut keys = Vec::new();
-        // Passes since the set looked whether the application polls, too.
+        // Passes since the set looked whether the application polls.
         let mut passes: u32 = 0;
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
             if passes >= PASSES {
-                self.progress.rest(self.wait_object.now(), passes);
+                self.progress.rest(self.wait_object.now());
                 passes = 0;
             }
             passes += 1;
@@ -66,7 +66,6 @@ impl Auto {
                 // Does not happen: only this thread knows the wait object, so none watches it.
                 continue;
             }
-            passes += 1;
             // This pass finds work from before the doorbell was armed; later work rings it.
             if self.progress.last_look() || self.stopping.load(Ordering::Acquire) {
                 self.bell.disarm(Bed::Shared);
@@ -76,7 +75,7 @@ impl Auto {
             while self.sleep(&mut keys) {}
             self.bell.disarm(Bed::Shared);
             drop(sleeper);
-            self.progress.rest(self.wait_object.now(), passes);
+            self.progress.rest(self.wait_object.now());
             passes = 0;
         }
     }

@@ -86,6 +86,8 @@ pub trait Pollable: Send + Sync {
     fn polls(&self) -> Option<u32> {
         None
     }
+    /// A progress thread leaves it to the application, which polls it, or takes it back.
+    fn leave_to_application(&self, _left: bool) {}
     /// What it has done and what it waits for, if it is an endpoint.
     fn report(&self) -> Option<Report> {
         None
@@ -133,6 +135,8 @@ struct State {
     all_active: usize,
     passes: u16,
     nudges: u16,
+    /// How often all active pollables have been polled; wraps.
+    polled: u32,
     news: Vec<u64>,
 }
 
@@ -183,6 +187,7 @@ impl<K: LockKind> ProgressSet<K> {
             all_active: usize::MAX,
             passes: 0,
             nudges: 0,
+            polled: 0,
             news: Vec::new(),
         };
         let (ready_list, yields, published) = Default::default();
@@ -212,6 +217,8 @@ impl<K: LockKind> ProgressSet<K> {
             state.pollables[key].joined += 1;
             return Ok(key);
         }
+        let mut polled = Polled::default();
+        polled.activate(state.polled);
         let entry = state.pollables.vacant_entry();
         let key = entry.key();
         let active = Active { key, idle: 0, pollable: pollable.clone() };
@@ -220,7 +227,7 @@ impl<K: LockKind> ProgressSet<K> {
         }
         let standby = usize::from(pollable.is_standby());
         pollable.ready_flag().attach(&self.ready_list, key);
-        entry.insert(Entry { pollable, armed: false, joined: 1, polled: Polled::default() });
+        entry.insert(Entry { pollable, armed: false, joined: 1, polled });
         if let Some(shared) = shared {
             state.shared.insert(shared, key);
         }
@@ -250,6 +257,7 @@ impl<K: LockKind> ProgressSet<K> {
             }
             if polled.rests() {
                 state.resting.remove(key);
+                pollable.leave_to_application(false);
             } else if state.is_slept_on() {
                 pollable.ready_flag().remove_sleeper();
             }
@@ -502,10 +510,11 @@ impl State {
         match self.active.iter_mut().find(|active| active.key == key) {
             Some(active) => active.idle = 0,
             None => {
-                let Some(Entry { pollable, polled, .. }) = self.pollables.get(key) else { return };
+                let Some(Entry { pollable, polled, .. }) = self.pollables.get_mut(key) else { return };
                 if polled.rests() {
                     return;
                 }
+                polled.activate(self.polled);
                 self.active.push(Active { key, idle: 0, pollable: pollable.clone() });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
@@ -538,6 +547,7 @@ impl State {
     }
 
     fn poll_active(&mut self) -> bool {
+        self.polled = self.polled.wrapping_add(1);
         let mut any = false;
         let mut at = 0;
         while let Some(active) = self.active.get_mut(at) {
@@ -582,7 +592,8 @@ impl State {
         }
         self.active.swap_remove(at);
         if let Some(entry) = self.pollables.get_mut(key) {
-            entry.polled.forget();
+            // The last poll was the set's, too.
+            entry.polled.count_own(self.polled.wrapping_add(1));
         }
         (false, false)
     }

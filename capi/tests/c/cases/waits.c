@@ -2,6 +2,8 @@
 /* Waiting: blocking reads, descriptors, signals, automatic progress (fi_cq(3), fi_poll(3)). */
 #include "later.h"
 
+enum { BURST = 16 };
+
 static void wakes(enum fi_wait_obj kind)
 {
 	struct want w = { .caps = FI_TAGGED | FI_SOURCE, .wait = kind };
@@ -462,6 +464,25 @@ CASE_OURS(progress_auto_without_calls)
 	part(&p);
 }
 
+/* The last of a burst of messages arrives although the sender calls nothing after it. */
+static void burst_arrives(struct pair *p)
+{
+	static char in[BURST];
+	double end = seconds() + 10;
+	int i;
+
+	memset(in, 0, sizeof(in));
+	for (i = 0; i < BURST; i++)
+		POST(fi_recv(p->b.ep, &in[i], 1, NULL, FI_ADDR_UNSPEC, &contexts[i]));
+	for (i = 0; i < BURST; i++)
+		POST(fi_inject(p->a.ep, "y", 1, p->to_b));
+	while (*(volatile char *) &in[BURST - 1] != 'y' && seconds() < end)
+		poll(NULL, 0, 1);
+	CHECK(in[BURST - 1] == 'y');
+	for (i = 0; i < BURST; i++)
+		done(&p->b, NULL, &contexts[i]);
+}
+
 /* The progress thread leaves endpoints to a program that polls them, and takes them back. */
 CASE_OURS(progress_auto_after_polling)
 {
@@ -472,14 +493,17 @@ CASE_OURS(progress_auto_after_polling)
 	int round;
 
 	meet(&p, &w);
-	for (round = 0; round < 3; round++) {
+	for (round = 0; round < 6; round++) {
 		for (end = seconds() + 0.01; seconds() < end;) {
 			POST(fi_recv(p.b.ep, in, 1, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 			POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 			done(&p.b, NULL, &contexts[0]);
 			done(&p.a, NULL, &contexts[1]);
 		}
-		arrives_without_calls(&p);
+		if (round % 2)
+			burst_arrives(&p);
+		else
+			arrives_without_calls(&p);
 	}
 	part(&p);
 }

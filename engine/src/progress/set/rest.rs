@@ -41,6 +41,8 @@ pub(super) struct Polled {
     since: Option<(Instant, u32)>,
     /// How many of the polls since then the set has made itself.
     own: u32,
+    /// The set's passes when its own polls were counted last.
+    passes: u32,
     rests: bool,
 }
 
@@ -49,14 +51,19 @@ impl Polled {
         self.rests
     }
 
-    /// It is no longer counted how often the set polls it.
-    pub(super) const fn forget(&mut self) {
-        self.since = None;
+    /// From now on each pass of the set, which has made so many, polls it.
+    pub(super) const fn activate(&mut self, passes: u32) {
+        self.passes = passes;
     }
 
-    /// Whether others poll densely; `own` more polls were the set's.
-    fn is_dense(&mut self, now: Instant, polls: u32, own: u32) -> bool {
-        self.own = self.own.saturating_add(own);
+    /// Counts the polls of the set itself while it was active.
+    pub(super) const fn count_own(&mut self, passes: u32) {
+        self.own = self.own.saturating_add(passes.wrapping_sub(self.passes));
+        self.passes = passes;
+    }
+
+    /// Whether others poll densely.
+    fn is_dense(&mut self, now: Instant, polls: u32) -> bool {
         let Some((since, before)) = self.since else {
             self.restart(now, polls);
             return false;
@@ -139,27 +146,27 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     /// Lets the active pollables rest that others poll densely, and wakes those that others no
-    /// longer poll. Since the last call the set has polled the active pollables `own` times. No
-    /// thread sleeps on the set.
-    pub(in crate::progress) fn rest(&self, now: Instant, own: u32) {
+    /// longer poll. No thread sleeps on the set.
+    pub(in crate::progress) fn rest(&self, now: Instant) {
         let state = &mut *K::lock(&self.state);
         debug_assert!(!state.is_slept_on(), "the progress thread is awake");
         state.look_at_resting(now);
         let woken = self.wake_unpolled(state);
-        let left = self.leave_polled(state, now, own);
+        let left = self.leave_polled(state, now);
         if woken || left {
             state.resting.anew = true;
             state.resting.look_after(now, SHORTEST);
         }
     }
 
-    fn leave_polled(&self, state: &mut State, now: Instant, own: u32) -> bool {
+    fn leave_polled(&self, state: &mut State, now: Instant) -> bool {
         let mut any = false;
         let mut at = 0;
         while let Some(active) = state.active.get(at) {
             let key = active.key;
             let entry = &mut state.pollables[key];
-            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, own));
+            entry.polled.count_own(state.polled);
+            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls));
             if !dense {
                 at += 1;
                 continue;
@@ -173,6 +180,7 @@ impl<K: LockKind> ProgressSet<K> {
                 self.wait_object.remove(fd);
             }
             entry.pollable.flush(Flush::All);
+            entry.pollable.leave_to_application(true);
             state.disarm(key);
             state.resting.keys.push(key);
         }
@@ -193,6 +201,9 @@ impl<K: LockKind> ProgressSet<K> {
             }
             any = true;
             entry.polled.rests = false;
+            // In this order: what is posted between them is sent by the call.
+            entry.pollable.leave_to_application(false);
+            entry.pollable.flush(Flush::All);
             state.resting.remove(key);
             // The next pass polls it, and finds what became ready before this.
             entry.pollable.ready_flag().attach(&self.ready_list, key);
@@ -212,7 +223,7 @@ impl State {
         resting.over.clear();
         for key in &resting.keys {
             let entry = &mut pollables[*key];
-            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls, 0));
+            let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls));
             if !dense {
                 resting.over.push(*key);
             }

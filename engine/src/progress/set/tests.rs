@@ -98,3 +98,45 @@ fn a_sleeper_that_leaves_does_not_disarm_a_watcher() {
     set.progress();
     assert_eq!(state(&quiet), (false, false));
 }
+
+/// The pollables of a set of so many, and a pass of a thread that goes to sleep and wakes up.
+fn set_of(count: usize) -> (ProgressSet<Park>, Vec<Arc<Quiet>>) {
+    let set = ProgressSet::new(Park::default(), Arc::new(Still::default()));
+    let pollables: Vec<_> = (0..count).map(|_| Arc::new(Quiet::default())).collect();
+    pollables.iter().for_each(|pollable| assert!(set.join(pollable.clone()).is_ok()));
+    (set, pollables)
+}
+
+fn sleep(set: &ProgressSet<Park>) {
+    let sleeper = set.sleeper();
+    assert!(!set.progress() && !set.before_sleep() && !set.last_look());
+    drop(sleeper);
+}
+
+#[test]
+fn pollables_without_traffic_stay_armed_when_a_thread_wakes_up() {
+    let (set, pollables) = set_of(FEW + 1);
+    sleep(&set);
+    assert!(pollables.iter().all(|pollable| !pollable.armed.load(Ordering::SeqCst)), "there may be traffic soon");
+    sleep(&set);
+    sleep(&set);
+    let polls = |pollable: &Arc<Quiet>| pollable.polls.load(Ordering::SeqCst);
+    let before: Vec<_> = pollables.iter().map(polls).collect();
+    sleep(&set);
+    let armed = pollables.iter().filter(|pollable| pollable.armed.load(Ordering::SeqCst)).count();
+    let unpolled = pollables.iter().zip(before).filter(|(pollable, before)| polls(pollable) == *before).count();
+    assert_eq!((armed, unpolled), (1, 1), "all but a few are left to the descriptor");
+    let woken = pollables.iter().find(|pollable| pollable.armed.load(Ordering::SeqCst)).expect("one is armed");
+    woken.flag.mark_ready();
+    set.progress();
+    assert!(!woken.armed.load(Ordering::SeqCst), "it is polled again");
+}
+
+#[test]
+fn few_pollables_are_disarmed_when_a_thread_wakes_up() {
+    let (set, pollables) = set_of(FEW);
+    for _ in 0..10 {
+        sleep(&set);
+        assert!(pollables.iter().all(|pollable| !pollable.armed.load(Ordering::SeqCst)));
+    }
+}

@@ -1,6 +1,7 @@
 //! Which pollables a progress thread leaves to the application, and for how long.
 
 use super::*;
+use crate::progress::set::FEW;
 use crate::still::{Quiet, Still};
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{Arc, AtomicU32, Ordering};
@@ -24,7 +25,7 @@ impl Thread {
         let set = ProgressSet::with_waker(Park::default(), Arc::new(Still::default()), waker);
         let key = set.join(endpoint.clone()).expect("it has no descriptor");
         let thread = Self { set, endpoint, key, now: Instant::from_nanos(1_000_000_000), wakes };
-        thread.set.rest(thread.now, 0);
+        thread.set.rest(thread.now);
         thread
     }
 
@@ -35,7 +36,7 @@ impl Thread {
         self.endpoint.polls.fetch_add(polls, Ordering::SeqCst);
         self.now = self.now + time;
         drop(sleeper);
-        self.set.rest(self.now, 0);
+        self.set.rest(self.now);
     }
 
     /// Whether it leaves the endpoint to the application: it neither polls nor arms it, and work
@@ -47,14 +48,15 @@ impl Thread {
         let sleeper = self.set.sleeper();
         self.set.before_sleep();
         let (armed, seen) = (self.endpoint.armed.load(Ordering::SeqCst), self.endpoint.flag.is_slept_on());
+        let kept = !self.endpoint.left.load(Ordering::SeqCst);
         let wakes = self.wakes.load(Ordering::SeqCst);
         self.endpoint.flag.clear();
         self.endpoint.flag.mark_ready();
         let woken = self.wakes.load(Ordering::SeqCst) > wakes;
         drop(sleeper);
-        assert!([armed, seen, woken].iter().all(|all| *all == polled), "{polled} {armed} {seen} {woken}");
-        // The set's own poll counts as the application's otherwise.
-        self.set.rest(self.now, u32::from(polled));
+        let all = [armed, seen, woken, kept];
+        assert!(all.iter().all(|all| *all == polled), "polled {polled}; armed, seen, woken, kept {all:?}");
+        self.set.rest(self.now);
         !polled
     }
 }
@@ -96,7 +98,7 @@ fn the_sets_own_polls_do_not_count() {
             thread.set.progress();
         }
         thread.now = thread.now + SHORTEST / 4;
-        thread.set.rest(thread.now, DENSE);
+        thread.set.rest(thread.now);
         assert!(!thread.leaves());
     }
 }
@@ -150,7 +152,7 @@ fn looks_leave_a_sleeping_thread_and_other_endpoints_alone() {
     thread.now = thread.set.next_look().expect("one rests");
     assert!(!thread.set.may_sleep_on(thread.now), "the application has stopped polling");
     drop(sleeper);
-    thread.set.rest(thread.now, 0);
+    thread.set.rest(thread.now);
     assert!(!thread.leaves());
 }
 
@@ -164,6 +166,39 @@ fn an_endpoint_may_leave_while_it_rests() {
     assert_eq!(thread.set.next_look(), None);
     assert!(!thread.endpoint.flag.is_slept_on());
     thread.key = thread.set.join(thread.endpoint.clone()).expect("it has no descriptor");
-    thread.set.rest(thread.now, 0);
+    thread.set.rest(thread.now);
     assert!(!thread.leaves());
+}
+
+#[test]
+fn an_endpoint_that_rests_anew_is_looked_at_only_after_the_thread_has_been_asleep() {
+    let mut thread = Thread::new();
+    thread.sleeps(SHORTEST / 2, DENSE);
+    // The thread keeps the application from the core meanwhile.
+    thread.now = thread.now + 10 * SHORTEST;
+    thread.set.fall_asleep(thread.now);
+    assert!(thread.set.may_sleep_on(thread.now), "the application had no time to poll");
+    assert_eq!(thread.set.next_look(), Some(thread.now + SHORTEST));
+    // Only once: a thread that is woken often still looks.
+    thread.set.fall_asleep(thread.now + SHORTEST / 2);
+    assert_eq!(thread.set.next_look(), Some(thread.now + SHORTEST));
+    assert!(!thread.set.may_sleep_on(thread.now + SHORTEST));
+}
+
+#[test]
+fn the_sets_own_polls_do_not_count_while_endpoints_become_idle_and_active_again() {
+    let thread = Thread::new();
+    let others: Vec<_> = (0..FEW).map(|_| Arc::new(Quiet::default())).collect();
+    others.iter().for_each(|other| assert!(thread.set.join(other.clone()).is_ok()));
+    for round in 0..1_000 {
+        let sleeper = thread.set.sleeper();
+        thread.set.progress();
+        thread.set.before_sleep();
+        thread.set.last_look();
+        drop(sleeper);
+        thread.set.rest(thread.now + (SHORTEST / 8) * round);
+        assert!(!thread.endpoint.left.load(Ordering::SeqCst));
+        others[round as usize % FEW].flag.mark_ready();
+        thread.endpoint.flag.mark_ready();
+    }
 }
