@@ -578,7 +578,7 @@ impl<D: Datagrams, K: LockKind> MessageOps for DatagramEndpoint<D, K> {
         drop(inner);
         if first {
             // Packets may have been waiting for it.
-            self.ready_flag.mark_ready();
+            self.ready_flag.mark_ready_and_wake();
         }
         Ok(())
     }

@@ -137,7 +137,7 @@ impl<L: Listener> PassiveEndpoint<L> {
         let mut inner = self.lock();
         inner.open()?.refuse(asked.request, &hello);
         drop(inner);
-        self.ready_flag.mark_ready();
+        self.ready_flag.mark_ready_and_wake();
         Ok(())
     }
 

@@ -215,7 +215,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
             listener.refuse(request, hello);
         }
         // The listener drops the connection at a deadline.
-        self.ready_flag.mark_ready();
+        self.ready_flag.mark_ready_and_wake();
     }
 
     /// Passes a connect request to the context that it names, keeps it until the application

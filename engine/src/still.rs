@@ -63,7 +63,7 @@ impl Pollable for Quiet {
     fn is_polled(&self) -> bool {
         true
     }
-    fn arm(&self, _first: bool) -> bool {
+    fn arm(&self) -> bool {
         self.armed.store(true, Ordering::SeqCst);
         false
     }

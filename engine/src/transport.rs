@@ -324,11 +324,24 @@ pub trait Transport: Send + Sized + 'static {
     fn is_busy(&self) -> bool {
         self.descriptor().is_none()
     }
-    /// Makes the descriptor report all events until [`Transport::disarm`]. True if some are pending
-    /// already. May be called again while armed. For transports with [`Transport::POLLED`]; the
-    /// descriptors of others always report all events.
+    /// Tells the peers that this side sleeps, before [`Transport::order`] and [`Transport::arm`].
+    /// Overridden by a transport whose peers read that from shared memory.
+    fn announce(&mut self) {}
+    /// Orders what all transports of this type and process have announced before what they read
+    /// next. Separate, because one call serves many and takes longer than what it comes between.
+    fn order(&self) {}
+    /// After [`Transport::announce`] and [`Transport::order`]: makes the descriptor report all
+    /// events until [`Transport::disarm`]. True if some are pending already. May be called again
+    /// while armed. For transports with [`Transport::POLLED`]; the descriptors of others always
+    /// report all events.
     fn arm(&mut self) -> bool {
         false
+    }
+    /// Arms this transport alone.
+    fn arm_alone(&mut self) -> bool {
+        self.announce();
+        self.order();
+        self.arm()
     }
     /// The descriptor need no longer report all events. Overridden together with
     /// [`Transport::arm`].

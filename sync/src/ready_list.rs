@@ -18,7 +18,7 @@ pub struct ReadyFlag {
     lists: Mutex<Vec<(Arc<ReadyList>, usize)>>,
 }
 
-/// Wakes the consumers of a ready list.
+/// Wakes a consumer of a ready list.
 pub type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Pollables that became ready since the list was last taken.
@@ -26,7 +26,6 @@ pub type Waker = Box<dyn Fn() + Send + Sync>;
 pub struct ReadyList {
     full: AtomicBool,
     keys: Mutex<Vec<usize>>,
-    waker: Option<Waker>,
     ring: Option<Waker>,
 }
 
@@ -77,9 +76,6 @@ impl ReadyFlag {
             drop(keys);
             // Release pairs with the Acquire in `ReadyList::take`.
             list.full.store(true, Ordering::Release);
-            if let Some(wake) = &list.waker {
-                wake();
-            }
         }
     }
 
@@ -109,13 +105,19 @@ impl ReadyFlag {
         self.sleepers.load(Ordering::Relaxed)
     }
 
-    /// Wakes sleeping consumers: a deadline moved earlier.
+    /// Wakes sleeping consumers: there is work that no event on a descriptor announces, or a
+    /// deadline moved earlier.
     #[cold]
     pub fn wake(&self) {
-        for (list, _) in locked!(self.lists).iter() {
-            if let Some(wake) = list.ring.as_ref().or(list.waker.as_ref()) {
-                wake();
-            }
+        locked!(self.lists).iter().filter_map(|(list, _)| list.ring.as_ref()).for_each(|ring| ring());
+    }
+
+    /// Queues this pollable for progress, and wakes sleeping consumers for it.
+    #[inline]
+    pub fn mark_ready_and_wake(&self) {
+        self.mark_ready();
+        if self.is_slept_on() {
+            self.wake();
         }
     }
 
@@ -127,11 +129,6 @@ impl ReadyFlag {
 }
 
 impl ReadyList {
-    /// A list whose consumer sleeps: `waker` is called each time a pollable is queued.
-    pub fn with_waker(waker: Waker) -> Self {
-        Self { waker: Some(waker), ..Self::default() }
-    }
-
     /// A list whose consumer may sleep: [`ReadyFlag::wake`] calls `ring`.
     pub fn with_bell(ring: Waker) -> Self {
         Self { ring: Some(ring), ..Self::default() }

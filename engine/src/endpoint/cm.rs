@@ -100,7 +100,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         inner.flush_all();
         drop(inner);
         // Keep polling for the peer's shutdown.
-        self.ready_flag.mark_ready();
+        self.mark_ready();
         Ok(())
     }
 }

@@ -89,8 +89,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         self.mark_ready();
     }
 
-    /// Has the endpoint polled. A sleeping thread is woken if the endpoint's next deadline is
-    /// earlier than it knows.
+    /// Has the endpoint polled. A sleeping thread is woken if what was posted is not sent, or the
+    /// endpoint's next deadline is earlier than it knows.
     pub(super) fn mark_ready(&self) {
         self.ready_flag.mark_ready();
         if self.ready_flag.is_slept_on() {
@@ -150,9 +150,6 @@ impl<T: Transport, K: LockKind> Notified for Endpoint<T, K> {
     /// A receive of the shared context has matched a message of this endpoint. Under manual
     /// progress the next poll delivers it; a progress thread or a sleeping thread is woken for it.
     fn notify(&self) {
-        self.ready_flag.mark_ready();
-        if self.ready_flag.is_slept_on() {
-            self.ready_flag.wake();
-        }
+        self.ready_flag.mark_ready_and_wake();
     }
 }

@@ -11,12 +11,16 @@ use ofi_sync::lock::LockKind;
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Called after an operation while a thread sleeps on this endpoint: sends now, and wakes the
-    /// thread if the deadline moved earlier.
+    /// thread if that leaves work, or the deadline moved earlier.
     #[cold]
     pub(super) fn wake_progress_thread(&self) {
         let mut inner = K::lock(&self.inner);
         inner.flush_all();
+        let leaves_work = inner.core.leaves_work() || inner.transport.as_ref().is_some_and(Transport::is_busy);
         self.announce_deadline(inner);
+        if leaves_work {
+            self.ready_flag.wake();
+        }
     }
 
     /// Wakes sleeping threads if the deadline is earlier than they know.
@@ -97,9 +101,22 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         T::POLLED
     }
 
-    fn arm(&self, first: bool) -> bool {
+    fn announce(&self, first: bool) {
         let mut inner = K::lock(&self.inner);
         inner.armed += usize::from(first);
+        if let Some(transport) = &mut inner.transport {
+            transport.announce();
+        }
+    }
+
+    fn order(&self) {
+        if let Some(transport) = &K::lock(&self.inner).transport {
+            transport.order();
+        }
+    }
+
+    fn arm(&self) -> bool {
+        let mut inner = K::lock(&self.inner);
         let has_work = inner.core.leaves_work();
         inner.transport.as_mut().is_some_and(Transport::arm) | has_work
     }

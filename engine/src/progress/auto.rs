@@ -1,6 +1,6 @@
 //! Automatic progress (FI_PROGRESS_AUTO, fi_domain(3)): a domain's progress thread. It sleeps on a
 //! wait object and wakes for its endpoints' descriptors, for deadlines, and for posted operations
-//! that the call could not finish. Endpoints that the application polls are left to it.
+//! that leave work which no event on a descriptor announces. Endpoints that the application polls are left to it.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{ringer, write};
@@ -35,7 +35,7 @@ impl Auto {
     pub fn new(wait_object: Arc<dyn WaitObject>) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
-            progress: ProgressSet::with_waker(Park::default(), wait_object.clone(), ringer(&bell, wait_object.clone())),
+            progress: ProgressSet::with_bell(Park::default(), wait_object.clone(), ringer(&bell, wait_object.clone())),
             wait_object,
             bell,
             stopping: AtomicBool::new(false),

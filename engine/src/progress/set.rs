@@ -68,9 +68,13 @@ pub trait Pollable: Send + Sync {
     fn is_polled(&self) -> bool {
         false
     }
-    /// Makes the descriptor report events until there was a [`Pollable::disarm`] for each call with
-    /// `first`. True if some are pending already.
-    fn arm(&self, _first: bool) -> bool {
+    /// The first of three steps that make the descriptor report events, until there was a
+    /// [`Pollable::disarm`] for each call with `first`.
+    fn announce(&self, _first: bool) {}
+    /// The second step, once for all pollables: they are of one type.
+    fn order(&self) {}
+    /// The third step. True if some events are pending already.
+    fn arm(&self) -> bool {
         false
     }
     /// This progress set no longer needs the descriptor to report events.
@@ -194,12 +198,8 @@ impl<K: LockKind> ProgressSet<K> {
         Self { state: kind.cell(state), ready_list, wait_object, yields, published }
     }
 
-    /// [`Self::new`] for a reader that sleeps: `waker` wakes it when a pollable becomes ready.
-    pub fn with_waker(kind: K, wait_object: Arc<dyn WaitObject>, waker: Waker) -> Self {
-        Self { ready_list: Arc::new(ReadyList::with_waker(waker)), ..Self::new(kind, wait_object) }
-    }
-
-    /// [`Self::new`] for a reader that may sleep: `ring` wakes it when a deadline moves earlier.
+    /// [`Self::new`] for a thread that may sleep: `ring` wakes it for work that no event on a
+    /// descriptor announces, and when a deadline moves earlier.
     pub fn with_bell(kind: K, wait_object: Arc<dyn WaitObject>, ring: Waker) -> Self {
         Self { ready_list: Arc::new(ReadyList::with_bell(ring)), ..Self::new(kind, wait_object) }
     }
@@ -442,18 +442,27 @@ impl<K: LockKind> ProgressSet<K> {
         debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
         self.collect(&mut state);
         let mut news = false;
+        let mut announced = None;
+        for at in 0..state.active.len() {
+            news |= state.active[at].pollable.before_sleep();
+            let key = state.active[at].key;
+            if state.announce(key) {
+                announced = Some(at);
+            }
+        }
+        if let Some(at) = announced {
+            state.active[at].pollable.order();
+        }
         let mut at = 0;
         while let Some(active) = state.active.get(at) {
-            news |= active.pollable.before_sleep();
-            let (key, idle) = (active.key, active.idle);
+            let (has_events, idle) = (active.pollable.is_polled() && active.pollable.arm(), active.idle);
+            news |= has_events;
+            let mut stays = true;
             if idle >= PATIENCE_ASLEEP && state.active.len() > FEW {
-                let (stays, active) = state.make_idle(at);
-                news |= active;
-                at += usize::from(stays);
-            } else {
-                news |= state.arm(key);
-                at += 1;
+                let (still, active) = state.try_idle(at, has_events);
+                (stays, news) = (still, news | active);
             }
+            at += usize::from(stays);
         }
         news
     }
@@ -526,9 +535,20 @@ impl State {
 
     /// Makes a pollable's descriptor report events. True if some are pending already.
     fn arm(&mut self, key: usize) -> bool {
+        if !self.announce(key) {
+            return false;
+        }
+        let pollable = &self.pollables[key].pollable;
+        pollable.order();
+        pollable.arm()
+    }
+
+    /// The first step of [`Self::arm`]. False if it takes none: the descriptor reports all events.
+    fn announce(&mut self, key: usize) -> bool {
         let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.is_polled()) else { return false };
         let first = !core::mem::replace(&mut entry.armed, true);
-        entry.pollable.arm(first)
+        entry.pollable.announce(first);
+        true
     }
 
     fn disarm(&mut self, key: usize) {
@@ -570,16 +590,23 @@ impl State {
     #[cold]
     fn make_idle(&mut self, at: usize) -> (bool, bool) {
         let Active { key, pollable, .. } = &self.active[at];
-        let (key, pollable) = (*key, pollable.clone());
         if pollable.is_polled() && self.active.len() <= FEW {
             self.active[at].idle = 0;
             return (true, false);
         }
+        let key = *key;
+        let has_events = self.arm(key);
+        self.try_idle(at, has_events)
+    }
+
+    /// [`Self::make_idle`] for a pollable that is armed, and that had events if `has_events`.
+    fn try_idle(&mut self, at: usize, has_events: bool) -> (bool, bool) {
+        let Active { key, pollable, .. } = &self.active[at];
+        let (key, pollable) = (*key, pollable.clone());
         pollable.ready_flag().clear();
         // One more poll finds work that was marked ready before the flag was cleared.
-        let armed = self.arm(key);
         let last = pollable.poll();
-        if armed || last.active || last.busy {
+        if has_events || last.active || last.busy {
             self.active[at].idle = 0;
             pollable.ready_flag().mark_ready();
             if !self.is_slept_on() {

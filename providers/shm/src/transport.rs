@@ -389,7 +389,7 @@ impl Transport for ShmTransport {
 
     fn wait(&mut self, timeout: Duration) {
         let armed = self.sleep.is_armed();
-        if !self.arm() {
+        if !self.arm_alone() {
             self.control.wait(timeout);
         }
         if !armed {
@@ -432,15 +432,21 @@ impl Transport for ShmTransport {
         Some(self.control.descriptor())
     }
 
-    fn arm(&mut self) -> bool {
-        let first = self.sleep.arm();
+    fn announce(&mut self) {
+        self.sleep.arm();
         for (slot, conn) in &self.conns {
             conn.announce_sleep(self.schedule.is_idle(slot));
         }
+    }
+
+    fn order(&self) {
         self.sleep.order();
+    }
+
+    fn arm(&mut self) -> bool {
         // A waking message that came while this side was awake makes the descriptor readable: the
         // next poll reads it.
-        let is_stale = first && self.control.has_messages();
+        let is_stale = self.sleep.begins() && self.control.has_messages();
         if is_stale {
             self.pace.hurry_messages();
         }

@@ -252,16 +252,16 @@ fn a_waking_message_that_comes_too_late_is_read_before_the_next_sleep() {
     let (to_b, _) = link(&mut a, &mut b);
     let end = clock::now() + Duration::from_secs(10);
     for id in 1.. {
-        while b.transport.arm() {
+        while b.transport.arm_alone() {
             b.poll();
         }
         assert_eq!(a.transport.submit_control(to_b, &ack(id), Urgency::Control), ControlSubmitted::Taken);
         b.transport.disarm();
         until(&mut [&mut b], "no frame", |nodes| nodes[0].heard.position(&Event::Frame(id)).is_some());
-        let waits = b.transport.arm();
+        let waits = b.transport.arm_alone();
         b.poll();
         b.transport.disarm();
-        assert!(!b.transport.arm(), "it has been read");
+        assert!(!b.transport.arm_alone(), "it has been read");
         if waits {
             break;
         }

@@ -239,7 +239,7 @@ impl<T: Transport> Node<T> {
         }
         self.flush(Flush::All);
         self.armed = true;
-        self.asleep = !self.transport.arm();
+        self.asleep = !self.transport.arm_alone();
         self.asleep
     }
 

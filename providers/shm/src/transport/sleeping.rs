@@ -14,6 +14,8 @@ const CALM: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Sleep {
     armed: bool,
+    /// It was not armed before, and has not checked for news yet.
+    begins: bool,
     /// Polls without news since this side was armed last.
     calm: u32,
     /// This process takes part in ordering memory accesses across processes.
@@ -22,7 +24,7 @@ pub(super) struct Sleep {
 
 impl Sleep {
     pub(super) fn new() -> Self {
-        Self { armed: false, calm: 0, orders: membarrier::share_ordering() }
+        Self { armed: false, begins: false, calm: 0, orders: membarrier::share_ordering() }
     }
 
     #[inline(always)]
@@ -36,10 +38,16 @@ impl Sleep {
         self.orders
     }
 
-    /// From now on this side may sleep at any time. False if that was so before.
-    pub(super) const fn arm(&mut self) -> bool {
+    /// From now on this side may sleep at any time.
+    pub(super) const fn arm(&mut self) {
         self.calm = 0;
-        !core::mem::replace(&mut self.armed, true)
+        self.begins |= !self.armed;
+        self.armed = true;
+    }
+
+    /// True once after this side was armed anew.
+    pub(super) const fn begins(&mut self) -> bool {
+        core::mem::replace(&mut self.begins, false)
     }
 
     /// This side polls again.
@@ -97,7 +105,7 @@ impl ShmTransport {
             any |= self.send_all();
             self.undelivered.deliver(events);
             let rung = self.conns.iter().any(|(_, conn)| conn.presence.was_woken());
-            if !rung || !self.arm() {
+            if !rung || !self.arm_alone() {
                 break;
             }
             any = true;

@@ -22,7 +22,7 @@ impl Thread {
         let waker = Box::new(move || {
             counter.fetch_add(1, Ordering::SeqCst);
         });
-        let set = ProgressSet::with_waker(Park::default(), Arc::new(Still::default()), waker);
+        let set = ProgressSet::with_bell(Park::default(), Arc::new(Still::default()), waker);
         let key = set.join(endpoint.clone()).expect("it has no descriptor");
         let thread = Self { set, endpoint, key, now: Instant::from_nanos(1_000_000_000), wakes };
         thread.set.rest(thread.now);
@@ -50,8 +50,7 @@ impl Thread {
         let (armed, seen) = (self.endpoint.armed.load(Ordering::SeqCst), self.endpoint.flag.is_slept_on());
         let kept = !self.endpoint.left.load(Ordering::SeqCst);
         let wakes = self.wakes.load(Ordering::SeqCst);
-        self.endpoint.flag.clear();
-        self.endpoint.flag.mark_ready();
+        self.endpoint.flag.wake();
         let woken = self.wakes.load(Ordering::SeqCst) > wakes;
         drop(sleeper);
         let all = [armed, seen, woken, kept];
