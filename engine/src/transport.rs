@@ -343,6 +343,9 @@ pub trait Transport: Send + Sized + 'static {
         self.order();
         self.arm()
     }
+    /// The descriptor is readable: the next poll reads what made it so. Otherwise polls while armed
+    /// may leave that to the thread that sleeps. Overridden together with [`Transport::arm`].
+    fn note_events(&mut self) {}
     /// The descriptor need no longer report all events. Overridden together with
     /// [`Transport::arm`].
     fn disarm(&mut self) {}

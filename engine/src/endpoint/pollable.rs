@@ -121,6 +121,12 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         inner.transport.as_mut().is_some_and(Transport::arm) | has_work
     }
 
+    fn note_events(&self) {
+        if let Some(transport) = &mut K::lock(&self.inner).transport {
+            transport.note_events();
+        }
+    }
+
     fn disarm(&self) {
         let mut inner = K::lock(&self.inner);
         inner.armed -= 1;

@@ -77,6 +77,8 @@ pub trait Pollable: Send + Sync {
     fn arm(&self) -> bool {
         false
     }
+    /// The descriptor has reported events. Called if it [`Pollable::is_polled`].
+    fn note_events(&self) {}
     /// This progress set no longer needs the descriptor to report events.
     fn disarm(&self) {}
     /// The next deadline, if any.
@@ -381,22 +383,14 @@ impl<K: LockKind> ProgressSet<K> {
         self.wait_object.ready(timeout, keys);
         let any = !keys.is_empty();
         let mut state = K::lock(&self.state);
-        for key in keys.drain(..) {
-            if let Ok(key) = usize::try_from(key) {
-                state.activate(key);
-            }
-        }
+        state.note_events(keys);
         any
     }
 
     fn look(&self, state: &mut State, timeout: Option<Duration>) {
         let mut news = core::mem::take(&mut state.news);
         self.wait_object.ready(timeout, &mut news);
-        for key in news.drain(..) {
-            if let Ok(key) = usize::try_from(key) {
-                state.activate(key);
-            }
-        }
+        state.note_events(&mut news);
         state.news = news;
     }
 
@@ -513,6 +507,16 @@ impl State {
     /// The pollables that the set's threads care for.
     fn awake(&self) -> impl Iterator<Item = &Arc<dyn Pollable>> {
         self.pollables.iter().filter(|(_, entry)| !entry.polled.rests()).map(|(_, entry)| &entry.pollable)
+    }
+
+    /// The descriptors of these pollables have reported events.
+    fn note_events(&mut self, keys: &mut Vec<u64>) {
+        for key in keys.drain(..).filter_map(|key| usize::try_from(key).ok()) {
+            self.activate(key);
+            if let Some(entry) = self.pollables.get(key).filter(|entry| entry.pollable.is_polled()) {
+                entry.pollable.note_events();
+            }
+        }
     }
 
     fn activate(&mut self, key: usize) {

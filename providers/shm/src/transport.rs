@@ -232,7 +232,8 @@ impl ShmTransport {
     fn look_around(&mut self, events: &mut impl LinkEvents) -> bool {
         let now = ofi_os::clock::now();
         self.pace.note(now);
-        let mut any = self.pace.is_time_for_messages(now) && self.read_messages(events);
+        let reads = self.sleep.reads_messages() && self.pace.is_time_for_messages(now);
+        let mut any = reads && self.read_messages(events);
         if self.retries.is_due(now) {
             let asked = self.ask_again(events);
             let moved = self.tell_process_again() | asked;
@@ -391,6 +392,7 @@ impl Transport for ShmTransport {
         let armed = self.sleep.is_armed();
         if !self.arm_alone() {
             self.control.wait(timeout);
+            self.sleep.note();
         }
         if !armed {
             self.disarm();
@@ -449,8 +451,13 @@ impl Transport for ShmTransport {
         let is_stale = self.sleep.begins() && self.control.has_messages();
         if is_stale {
             self.pace.hurry_messages();
+            self.sleep.note();
         }
         is_stale | self.conns.iter_mut().any(|(_, conn)| conn.has_news())
+    }
+
+    fn note_events(&mut self) {
+        self.sleep.note();
     }
 
     fn disarm(&mut self) {

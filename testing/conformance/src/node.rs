@@ -246,6 +246,7 @@ impl<T: Transport> Node<T> {
     /// Wakes up, sometimes without disarming.
     pub(crate) fn wake(&mut self, disarm: bool) {
         self.asleep = false;
+        self.transport.note_events();
         if disarm && self.armed {
             self.armed = false;
             self.transport.disarm();

@@ -6,25 +6,21 @@ use ofi_engine::transport::{LinkEvents, Transport};
 use ofi_os::membarrier;
 use ofi_sync::lines::order_own;
 
-/// After this many polls without news while armed, the thread that polls is not the one that may
-/// sleep, which polls a few times each time that it is woken.
-const CALM: u32 = 64;
-
 /// Whether this side may sleep, and what that takes.
 #[derive(Debug)]
 pub(super) struct Sleep {
     armed: bool,
     /// It was not armed before, and has not checked for news yet.
     begins: bool,
-    /// Polls without news since this side was armed last.
-    calm: u32,
+    /// The control socket is known to be readable: the next poll reads it.
+    noted: bool,
     /// This process takes part in ordering memory accesses across processes.
     orders: bool,
 }
 
 impl Sleep {
     pub(super) fn new() -> Self {
-        Self { armed: false, begins: false, calm: 0, orders: membarrier::share_ordering() }
+        Self { armed: false, begins: false, noted: false, orders: membarrier::share_ordering() }
     }
 
     #[inline(always)]
@@ -40,7 +36,6 @@ impl Sleep {
 
     /// From now on this side may sleep at any time.
     pub(super) const fn arm(&mut self) {
-        self.calm = 0;
         self.begins |= !self.armed;
         self.armed = true;
     }
@@ -48,6 +43,17 @@ impl Sleep {
     /// True once after this side was armed anew.
     pub(super) const fn begins(&mut self) -> bool {
         core::mem::replace(&mut self.begins, false)
+    }
+
+    /// The control socket is readable.
+    pub(super) const fn note(&mut self) {
+        self.noted = true;
+    }
+
+    /// Whether a poll reads the control socket: while armed only if that is readable, because who
+    /// takes a waking message from the thread that may sleep must announce its sleep again.
+    pub(super) const fn reads_messages(&self) -> bool {
+        !self.armed || self.noted
     }
 
     /// This side polls again.
@@ -75,35 +81,23 @@ impl ShmTransport {
         self.send_waiting(slot);
     }
 
-    /// Polls while armed: everything, and announces sleep again if a peer's wakeup ended it. A thread
-    /// that polls densely while another sleeps only looks for signs of news, and does the periodic
-    /// work.
+    /// Polls while armed. After an event it reads everything, and announces sleep again if a peer's
+    /// wakeup ended it. Otherwise the polls are those of a thread that does not sleep: it reads the
+    /// links, and leaves the waking messages to the one that does.
     pub(super) fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
-        let any = if self.sleep.calm < CALM || self.has_signs() {
-            self.poll_everything(events)
-        } else {
-            self.pace.count() && self.look_around(events)
-        };
-        self.sleep.calm = if any { 0 } else { self.sleep.calm.saturating_add(1) };
-        any
-    }
-
-    /// Whether one of the busiest links has something to read or has woken this side, or a send
-    /// waits.
-    fn has_signs(&self) -> bool {
-        let busiest = self.schedule.order.iter().take(self.schedule.busy());
-        let mut busiest = busiest.filter_map(|slot| self.conns.get(*slot));
-        !self.senders.is_empty() || busiest.any(|conn| conn.is_ready() || conn.presence.was_woken())
-    }
-
-    fn poll_everything(&mut self, events: &mut impl LinkEvents) -> bool {
-        let mut any = self.look_around(events);
-        // Drain the wakeups: the descriptor stays readable until then.
-        any |= self.read_messages(events);
+        let noted = core::mem::take(&mut self.sleep.noted);
+        let mut any = (self.pace.count() || noted) && self.look_around(events);
+        if noted {
+            // The descriptor stays readable until then.
+            any |= self.read_messages(events);
+        }
         for _ in 0..4 {
             any |= self.read_all(events);
             any |= self.send_all();
             self.undelivered.deliver(events);
+            if !noted {
+                break;
+            }
             let rung = self.conns.iter().any(|(_, conn)| conn.presence.was_woken());
             if !rung || !self.arm_alone() {
                 break;
