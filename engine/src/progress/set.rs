@@ -323,13 +323,15 @@ impl<K: LockKind> ProgressSet<K> {
     #[inline(never)]
     fn progress_all(&self, state: &mut State) -> bool {
         // A thread that makes progress does not sleep.
-        if state.watchers.remove(Watcher::ThisThread) {
+        let wakes = state.watchers.remove(Watcher::ThisThread);
+        if wakes {
             state.note_awake();
         }
         self.collect(state);
         state.passes = state.passes.wrapping_add(1);
         let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
-        if !is_all_active && (state.active.len() == state.standby || state.passes.is_multiple_of(LOOK_EVERY)) {
+        // A thread that slept on the wait object's descriptor knows only that there were events.
+        if wakes || !is_all_active && (state.active.len() == state.standby || state.passes.is_multiple_of(LOOK_EVERY)) {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
         }
@@ -382,9 +384,13 @@ impl<K: LockKind> ProgressSet<K> {
         keys.clear();
         self.wait_object.ready(timeout, keys);
         let any = !keys.is_empty();
-        let mut state = K::lock(&self.state);
-        state.note_events(keys);
+        self.note_events(keys);
         any
+    }
+
+    /// The wait object has reported events of the pollables with these keys.
+    pub fn note_events(&self, keys: &mut Vec<u64>) {
+        K::lock(&self.state).note_events(keys);
     }
 
     fn look(&self, state: &mut State, timeout: Option<Duration>) {

@@ -216,6 +216,7 @@ impl<K: LockKind> Sleep<'_, K> {
             let mut keys = Vec::new();
             place.ready(end.map(|end| end.since(now)), &mut keys);
             self.bell.disarm(bed);
+            self.progress.note_events(&mut keys);
             self.progress.progress();
             if ready() {
                 break true;

@@ -232,8 +232,12 @@ impl ShmTransport {
     fn look_around(&mut self, events: &mut impl LinkEvents) -> bool {
         let now = ofi_os::clock::now();
         self.pace.note(now);
-        let reads = self.sleep.reads_messages() && self.pace.is_time_for_messages(now);
-        let mut any = reads && self.read_messages(events);
+        let leaves = self.sleep.leaves_messages();
+        let mut any = match self.pace.is_time_for_messages(now, leaves) {
+            true if leaves => self.read_its_messages(events),
+            true => self.read_messages(events),
+            false => false,
+        };
         if self.retries.is_due(now) {
             let asked = self.ask_again(events);
             let moved = self.tell_process_again() | asked;
@@ -462,6 +466,7 @@ impl Transport for ShmTransport {
 
     fn disarm(&mut self) {
         self.sleep.disarm();
+        self.pace.awake();
         for (slot, conn) in &self.conns {
             conn.announce_waking(self.schedule.is_idle(slot));
         }

@@ -8,6 +8,9 @@ const CLOCK_EVERY: u32 = 64;
 /// Interval between reads of the control sockets.
 const MESSAGES_EVERY: Duration = Duration::from_micros(100);
 
+/// The same while another thread sleeps on them, which reads them as soon as there is something.
+const MESSAGES_EVERY_ASLEEP: Duration = Duration::from_millis(1);
+
 /// Counts the polls, and keeps the time of what they do at times.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -57,13 +60,18 @@ impl Pace {
         (self.every, self.until) = (1, 1);
     }
 
-    /// Whether the control sockets are read at `now`.
-    pub(super) fn is_time_for_messages(&mut self, now: Instant) -> bool {
+    /// Whether the control sockets are read at `now`. `asleep`: another thread sleeps on them.
+    pub(super) fn is_time_for_messages(&mut self, now: Instant, asleep: bool) -> bool {
         let is_time = now >= self.messages_at;
         if is_time {
-            self.messages_at = now + MESSAGES_EVERY;
+            self.messages_at = now + if asleep { MESSAGES_EVERY_ASLEEP } else { MESSAGES_EVERY };
         }
         is_time
+    }
+
+    /// No thread sleeps on the control sockets any more.
+    pub(super) fn awake(&mut self) {
+        self.messages_at = self.messages_at.min(self.read_at + MESSAGES_EVERY);
     }
 
     /// The next poll reads the control sockets.

@@ -50,10 +50,9 @@ impl Sleep {
         self.noted = true;
     }
 
-    /// Whether a poll reads the control socket: while armed only if that is readable, because who
-    /// takes a waking message from the thread that may sleep must announce its sleep again.
-    pub(super) const fn reads_messages(&self) -> bool {
-        !self.armed || self.noted
+    /// Whether polls leave the control socket to a thread that may sleep on it.
+    pub(super) const fn leaves_messages(&self) -> bool {
+        self.armed && !self.noted
     }
 
     /// This side polls again.
@@ -82,11 +81,12 @@ impl ShmTransport {
     }
 
     /// Polls while armed. After an event it reads everything, and announces sleep again if a peer's
-    /// wakeup ended it. Otherwise the polls are those of a thread that does not sleep: it reads the
-    /// links, and leaves the waking messages to the one that does.
+    /// wakeup ended it. Otherwise the poll is that of a thread that does not sleep: it reads the
+    /// links, and leaves the waking messages to the one that may.
     pub(super) fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
-        let noted = core::mem::take(&mut self.sleep.noted);
+        let noted = self.sleep.noted;
         let mut any = (self.pace.count() || noted) && self.look_around(events);
+        self.sleep.noted = false;
         if noted {
             // The descriptor stays readable until then.
             any |= self.read_messages(events);
@@ -95,16 +95,32 @@ impl ShmTransport {
             any |= self.read_all(events);
             any |= self.send_all();
             self.undelivered.deliver(events);
-            if !noted {
-                break;
-            }
-            let rung = self.conns.iter().any(|(_, conn)| conn.presence.was_woken());
-            if !rung || !self.arm_alone() {
+            if !noted || !self.was_woken() || !self.arm_alone() {
                 break;
             }
             any = true;
         }
         any
+    }
+
+    /// Reads the control socket, on which another thread may sleep: it may not, or not soon. If that
+    /// took the waking message of a peer, which sends no other, the thread still gets one.
+    pub(super) fn read_its_messages(&mut self, events: &mut impl LinkEvents) -> bool {
+        let any = self.read_messages(events);
+        if any && self.was_woken() {
+            self.wake_itself();
+        }
+        any
+    }
+
+    /// Whether a peer has ended the announced sleep.
+    fn was_woken(&self) -> bool {
+        self.conns.iter().any(|(_, conn)| conn.presence.was_woken())
+    }
+
+    fn wake_itself(&self) {
+        // A socket too full for that is readable anyway.
+        drop(self.control.wake(&self.control.identity().name()));
     }
 
     /// Announces to the peer of a new link that this side sleeps, and checks for what the peer
@@ -114,8 +130,7 @@ impl ShmTransport {
         self.conns[slot].announce_sleep(self.schedule.is_idle(slot));
         self.sleep.order();
         if self.conns[slot].has_news() {
-            // Wake ourselves. A socket too full for that is readable anyway.
-            drop(self.control.wake(&self.control.identity().name()));
+            self.wake_itself();
         }
     }
 
