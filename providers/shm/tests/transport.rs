@@ -9,6 +9,7 @@ use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
 use ofi_os::control_socket::{ControlSocket, Space};
+use ofi_os::poller::{Interest, Poller};
 use ofi_os::process::seam;
 use ofi_os::shm::{Mapping, sealed_len};
 use ofi_shm::ShmTransport;
@@ -268,4 +269,39 @@ fn a_waking_message_that_comes_too_late_is_read_before_the_next_sleep() {
         // On a busy machine the poll that found the frame also read the message.
         assert!(clock::now() < end, "a message that waits in the socket is not noticed");
     }
+}
+
+/// Whether a thread that sleeps on the side's descriptor wakes up at once.
+fn wakes(node: &Node, poller: &Poller) -> bool {
+    assert!(node.transport.descriptor().is_some());
+    let mut woken = false;
+    poller.wait(Some(Duration::ZERO), |_| woken = true).unwrap();
+    woken
+}
+
+/// A thread polls a side on which another one sleeps. It hears the frames, and does not take the
+/// message that wakes the other: after a while it does, but then it sends another.
+#[test]
+fn a_thread_that_polls_takes_no_waking_message_from_one_that_sleeps() {
+    let (mut a, mut b) = (Node::open(), Node::open());
+    let (to_b, _) = link(&mut a, &mut b);
+    let poller = Poller::new().unwrap();
+    poller.add(b.transport.descriptor().unwrap(), Interest::Read, 0).unwrap();
+    while b.transport.arm_alone() {
+        b.poll();
+    }
+    assert!(!wakes(&b, &poller));
+    assert_eq!(a.transport.submit_control(to_b, &ack(1), Urgency::Control), ControlSubmitted::Taken);
+    let end = clock::now() + Duration::from_millis(20);
+    while clock::now() < end {
+        b.poll();
+        assert!(wakes(&b, &poller), "the polls are not those of the thread that sleeps");
+    }
+    assert!(b.heard.position(&Event::Frame(1)).is_some());
+    // It wakes up, and goes to sleep again: the next frame wakes it, too.
+    b.transport.note_events();
+    b.poll();
+    assert!(!wakes(&b, &poller), "a poll after events reads what made the descriptor readable");
+    assert_eq!(a.transport.submit_control(to_b, &ack(2), Urgency::Control), ControlSubmitted::Taken);
+    assert!(wakes(&b, &poller));
 }
