@@ -235,6 +235,8 @@ impl InfoBuilder {
     /// # Errors
     /// ENODATA with each provider's reason if none matches; EBADFLAGS for unknown flags.
     pub fn query(self) -> Result<Vec<Info>, QueryError> {
+        #[cfg(feature = "tracing")]
+        crate::trace::install();
         let query = Query { version: Version::API, hints: Some(self.hints), ..self.query };
         match discover(&query) {
             Ok((infos, refusals)) if infos.is_empty() => {
