@@ -50,6 +50,7 @@ fn a_failure_is_an_event_with_provider_and_subsystem() {
     ofi::block_on(ep.send(me, "ten bytes!")).0.expect("it is sent");
     ofi::block_on(receive).0.expect_err("it does not fit");
     let heard = events.0.lock().expect("no test panics with it").join("\n");
-    let wanted = "ERROR message=a message of 10 bytes matched a receive of 4 bytes: truncated provider=\"shm\" subsystem=EpData";
+    let wanted =
+        "ERROR message=a message of 10 bytes matched a receive of 4 bytes: truncated provider=\"shm\" subsystem=EpData";
     assert!(heard.contains(wanted), "heard {heard:?}");
 }
