@@ -122,7 +122,7 @@ fn features() -> Outcome {
         clippy.args(["--no-default-features", "--features", &names.join(","), "--", "-D", "warnings"]);
         run(&mut clippy)?;
     }
-    for reactors in ["tokio", "async-io", "tokio,async-io,bytes,sim"] {
+    for reactors in ["tokio", "async-io", "tokio,async-io,bytes,sim,tracing"] {
         let mut clippy = cargo(&["clippy", "-p", "ofi", "--all-targets", "--quiet", "--features", reactors]);
         run(clippy.args(["--", "-D", "warnings"]))?;
     }
