@@ -23,6 +23,7 @@ use slab::Slab;
 use std::fmt;
 use std::time::Duration;
 
+mod arming;
 mod reporting;
 mod rest;
 
@@ -31,9 +32,6 @@ const PATIENCE: u16 = 128;
 /// [`Pollable::is_polled`] pollables stay active while there are no more active ones than this: an
 /// armed descriptor costs the sender.
 const FEW: usize = 8;
-/// Polls without traffic after which a thread that goes to sleep leaves a pollable armed when it
-/// wakes up, unless only [`FEW`] are active: what wakes it then costs what happens, not what could.
-const PATIENCE_ASLEEP: u16 = 2;
 /// Passes over the active pollables between checks of the wait object.
 const LOOK_EVERY: u16 = 16;
 /// Reads that find entries between looks whether it is time to publish reports.
@@ -435,38 +433,6 @@ impl<K: LockKind> ProgressSet<K> {
         }
     }
 
-    /// Prepares the active pollables for a sleep of the caller, which holds a [`Sleeper`]. True if
-    /// one has events already.
-    pub fn before_sleep(&self) -> bool {
-        let mut state = K::lock(&self.state);
-        debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
-        self.collect(&mut state);
-        let mut news = false;
-        let mut announced = None;
-        for at in 0..state.active.len() {
-            news |= state.active[at].pollable.before_sleep();
-            let key = state.active[at].key;
-            if state.announce(key) {
-                announced = Some(at);
-            }
-        }
-        if let Some(at) = announced {
-            state.active[at].pollable.order();
-        }
-        let mut at = 0;
-        while let Some(active) = state.active.get(at) {
-            let (has_events, idle) = (active.pollable.is_polled() && active.pollable.arm(), active.idle);
-            news |= has_events;
-            let mut stays = true;
-            if idle >= PATIENCE_ASLEEP && state.active.len() > FEW {
-                let (still, active) = state.try_idle(at, has_events);
-                (stays, news) = (still, news | active);
-            }
-            at += usize::from(stays);
-        }
-        news
-    }
-
     /// The earliest deadline of the pollables, if any.
     pub fn next_deadline(&self) -> Option<Instant> {
         let mut state = K::lock(&self.state);
@@ -543,39 +509,6 @@ impl State {
         }
     }
 
-    /// Makes a pollable's descriptor report events. True if some are pending already.
-    fn arm(&mut self, key: usize) -> bool {
-        if !self.announce(key) {
-            return false;
-        }
-        let pollable = &self.pollables[key].pollable;
-        pollable.order();
-        pollable.arm()
-    }
-
-    /// The first step of [`Self::arm`]. False if it takes none: the descriptor reports all events.
-    fn announce(&mut self, key: usize) -> bool {
-        let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.is_polled()) else { return false };
-        let first = !core::mem::replace(&mut entry.armed, true);
-        entry.pollable.announce(first);
-        true
-    }
-
-    fn disarm(&mut self, key: usize) {
-        if let Some(entry) = self.pollables.get_mut(key)
-            && core::mem::take(&mut entry.armed)
-        {
-            entry.pollable.disarm();
-        }
-    }
-
-    /// Active pollables are polled again, so their descriptors need not report.
-    fn disarm_active(&mut self) {
-        for at in 0..self.active.len() {
-            self.disarm(self.active[at].key);
-        }
-    }
-
     fn poll_active(&mut self) -> bool {
         self.polled = self.polled.wrapping_add(1);
         let mut any = false;
@@ -593,46 +526,6 @@ impl State {
             }
         }
         any
-    }
-
-    /// Leaves a pollable without recent traffic to its descriptor. Returns whether it stays active,
-    /// and whether a last poll found something.
-    #[cold]
-    fn make_idle(&mut self, at: usize) -> (bool, bool) {
-        let Active { key, pollable, .. } = &self.active[at];
-        if pollable.is_polled() && self.active.len() <= FEW {
-            self.active[at].idle = 0;
-            return (true, false);
-        }
-        let key = *key;
-        let has_events = self.arm(key);
-        self.try_idle(at, has_events)
-    }
-
-    /// [`Self::make_idle`] for a pollable that is armed, and that had events if `has_events`.
-    fn try_idle(&mut self, at: usize, has_events: bool) -> (bool, bool) {
-        let Active { key, pollable, .. } = &self.active[at];
-        let (key, pollable) = (*key, pollable.clone());
-        pollable.ready_flag().clear();
-        // One more poll finds work that was marked ready before the flag was cleared.
-        let last = pollable.poll();
-        if has_events || last.active || last.busy {
-            self.active[at].idle = 0;
-            pollable.ready_flag().mark_ready();
-            if !self.is_slept_on() {
-                self.disarm(key);
-            }
-            return (true, last.active);
-        }
-        if let Some(when) = pollable.next_deadline() {
-            self.due.push((when, key));
-        }
-        self.active.swap_remove(at);
-        if let Some(entry) = self.pollables.get_mut(key) {
-            // The last poll was the set's, too.
-            entry.polled.count_own(self.polled.wrapping_add(1));
-        }
-        (false, false)
     }
 }
 
