@@ -137,11 +137,18 @@ struct State {
     /// The number of active pollables at which a pass has nothing to do but poll them. A number
     /// that is never reached while there are watchers, or no pollables at all.
     all_active: usize,
+    counts: Counts,
+    news: Vec<u64>,
+}
+
+/// What happens at times; all of them wrap.
+#[derive(Default)]
+struct Counts {
+    /// Passes that may have to look for events.
     passes: u16,
     nudges: u16,
-    /// How often all active pollables have been polled; wraps.
+    /// How often all active pollables have been polled.
     polled: u32,
-    news: Vec<u64>,
 }
 
 /// A thread that sleeps on the wait object, or is about to: pollables' descriptors stay armed.
@@ -189,9 +196,7 @@ impl<K: LockKind> ProgressSet<K> {
             watchers: Watchers::default(),
             resting: Resting::default(),
             all_active: usize::MAX,
-            passes: 0,
-            nudges: 0,
-            polled: 0,
+            counts: Counts::default(),
             news: Vec::new(),
         };
         let (ready_list, yields, published) = Default::default();
@@ -218,7 +223,7 @@ impl<K: LockKind> ProgressSet<K> {
             return Ok(key);
         }
         let mut polled = Polled::default();
-        polled.activate(state.polled);
+        polled.activate(state.counts.polled);
         let entry = state.pollables.vacant_entry();
         let key = entry.key();
         let active = Active { key, idle: 0, pollable: pollable.clone() };
@@ -313,7 +318,7 @@ impl<K: LockKind> ProgressSet<K> {
 
     #[cold]
     fn give_turn(&self) {
-        let nudges = K::lock(&self.state).nudges;
+        let nudges = K::lock(&self.state).counts.nudges;
         let now = self.yields.look(u32::from(nudges), || self.wait_object.now(), std::thread::yield_now);
         self.publish_if_due(now);
     }
@@ -326,10 +331,12 @@ impl<K: LockKind> ProgressSet<K> {
             state.note_awake();
         }
         self.collect(state);
-        state.passes = state.passes.wrapping_add(1);
+        state.counts.passes = state.counts.passes.wrapping_add(1);
         let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
         // A thread that slept on the wait object's descriptor knows only that there were events.
-        if wakes || !is_all_active && (state.active.len() == state.standby || state.passes.is_multiple_of(LOOK_EVERY)) {
+        if wakes
+            || !is_all_active && (state.active.len() == state.standby || state.counts.passes.is_multiple_of(LOOK_EVERY))
+        {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
         }
@@ -351,9 +358,9 @@ impl<K: LockKind> ProgressSet<K> {
     /// pollables only once in `LOOK_EVERY` calls.
     pub fn nudge(&self, how: Flush) {
         let mut state = K::lock(&self.state);
-        state.nudges = state.nudges.wrapping_add(1);
-        if state.nudges.is_multiple_of(LOOK_EVERY) {
-            let publishes = state.nudges.is_multiple_of(PUBLISH_EVERY);
+        state.counts.nudges = state.counts.nudges.wrapping_add(1);
+        if state.counts.nudges.is_multiple_of(LOOK_EVERY) {
+            let publishes = state.counts.nudges.is_multiple_of(PUBLISH_EVERY);
             drop(state);
             self.progress();
             self.flush(how);
@@ -499,7 +506,7 @@ impl State {
                 if polled.rests() {
                     return;
                 }
-                polled.activate(self.polled);
+                polled.activate(self.counts.polled);
                 self.active.push(Active { key, idle: 0, pollable: pollable.clone() });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
@@ -510,7 +517,7 @@ impl State {
     }
 
     fn poll_active(&mut self) -> bool {
-        self.polled = self.polled.wrapping_add(1);
+        self.counts.polled = self.counts.polled.wrapping_add(1);
         let mut any = false;
         let mut at = 0;
         while let Some(active) = self.active.get_mut(at) {

@@ -111,7 +111,7 @@ impl State {
         self.active.swap_remove(at);
         if let Some(entry) = self.pollables.get_mut(key) {
             // The last poll was the set's, too.
-            entry.polled.count_own(self.polled.wrapping_add(1));
+            entry.polled.count_own(self.counts.polled.wrapping_add(1));
         }
         (false, false)
     }

@@ -165,7 +165,7 @@ impl<K: LockKind> ProgressSet<K> {
         while let Some(active) = state.active.get(at) {
             let key = active.key;
             let entry = &mut state.pollables[key];
-            entry.polled.count_own(state.polled);
+            entry.polled.count_own(state.counts.polled);
             let dense = entry.pollable.polls().is_some_and(|polls| entry.polled.is_dense(now, polls));
             if !dense {
                 at += 1;
