@@ -1,6 +1,7 @@
 //! Automatic progress (FI_PROGRESS_AUTO, fi_domain(3)): a domain's progress thread. It sleeps on a
 //! wait object and wakes for its endpoints' descriptors, for deadlines, and for posted operations
-//! that leave work which no event on a descriptor announces. Endpoints that the application polls are left to it.
+//! that leave work which no event on a descriptor announces. Endpoints that the application polls
+//! are left to it.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{ringer, write};

@@ -9,8 +9,8 @@ use ofi_sync::lock::LockKind;
 const PATIENCE_ASLEEP: u16 = 2;
 
 impl<K: LockKind> ProgressSet<K> {
-    /// Prepares the active pollables for a sleep of the caller, which holds a [`super::Sleeper`]. True if
-    /// one has events already.
+    /// Prepares the active pollables for a sleep of the caller, which holds a [`super::Sleeper`].
+    /// True if one has events already.
     pub fn before_sleep(&self) -> bool {
         let mut state = K::lock(&self.state);
         debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");

@@ -121,8 +121,8 @@ impl<K: LockKind> ProgressSet<K> {
         K::lock(&self.state).resting.until
     }
 
-    /// The thread goes to sleep. If it kept the application from the core since it left pollables to
-    /// it, few polls would prove nothing: they count from now.
+    /// The thread goes to sleep. If it kept the application from the core since it left pollables
+    /// to it, few polls would prove nothing: they count from now.
     pub(in crate::progress) fn fall_asleep(&self, now: Instant) {
         let State { pollables, resting, .. } = &mut *K::lock(&self.state);
         if !core::mem::take(&mut resting.anew) {

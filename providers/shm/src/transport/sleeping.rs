@@ -103,8 +103,8 @@ impl ShmTransport {
         any
     }
 
-    /// Reads the control socket, on which another thread may sleep: it may not, or not soon. If that
-    /// took the waking message of a peer, which sends no other, the thread still gets one.
+    /// Reads the control socket, on which another thread may sleep: it may not, or not soon. If
+    /// that took the waking message of a peer, which sends no other, the thread still gets one.
     pub(super) fn read_its_messages(&mut self, events: &mut impl LinkEvents) -> bool {
         let any = self.read_messages(events);
         if any && self.was_woken() {
