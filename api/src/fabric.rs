@@ -39,6 +39,8 @@ impl Fabric {
     /// # Errors
     /// ENODEV if the library has no such provider; EMFILE or ENFILE if there is no descriptor left.
     pub fn open(info: &Info) -> Result<Self> {
+        #[cfg(feature = "tracing")]
+        crate::trace::install();
         let name = info.fabric.prov_name.as_deref().unwrap_or_default();
         if !ofi_registry::has_provider(name) {
             return Err(Error::new(Errno::ENODEV, format!("open a fabric of provider \"{name}\"")));

@@ -30,8 +30,8 @@
 //! `tcp`, `shm`, `udp`, `verbs` (default): the providers. `tokio`, `async-io`: the reactors.
 //! `bytes`: `Bytes` and `BytesMut` as buffers. `sim`: a simulated network, to test programs with.
 //! `tracing`: what the library has to say as events of the crate tracing, with the target `ofi` and
-//! the fields `provider` and `subsystem`: an error for each lost connection and each truncated
-//! message, a warning for each refusal.
+//! the fields `provider` and `subsystem`: errors for lost connections (at most one a second
+//! for each endpoint) and truncated messages, warnings for refusals.
 #![deny(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 

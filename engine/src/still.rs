@@ -36,6 +36,9 @@ impl WaitObject for Still {
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     pub(crate) armed: AtomicBool,
+    pub(crate) announced: AtomicBool,
+    /// Memory barriers by which it has ordered what was announced.
+    pub(crate) orders: AtomicU32,
     pub(crate) flag: ReadyFlag,
     /// A progress thread leaves it to the application.
     pub(crate) left: AtomicBool,
@@ -63,11 +66,20 @@ impl Pollable for Quiet {
     fn is_polled(&self) -> bool {
         true
     }
+    fn announce(&self, first: bool) -> bool {
+        assert_eq!(self.announced.swap(true, Ordering::SeqCst), !first, "announced and disarmed in turn");
+        true
+    }
+    fn order(&self) {
+        self.orders.fetch_add(1, Ordering::SeqCst);
+    }
     fn arm(&self) -> bool {
+        assert!(self.announced.load(Ordering::SeqCst), "announced before it is armed");
         self.armed.store(true, Ordering::SeqCst);
         false
     }
     fn disarm(&self) {
+        assert!(self.announced.swap(false, Ordering::SeqCst), "disarmed once");
         self.armed.store(false, Ordering::SeqCst);
     }
     fn next_deadline(&self) -> Option<Instant> {

@@ -325,10 +325,14 @@ pub trait Transport: Send + Sized + 'static {
         self.descriptor().is_none()
     }
     /// Tells the peers that this side sleeps, before [`Transport::order`] and [`Transport::arm`].
-    /// Overridden by a transport whose peers read that from shared memory.
-    fn announce(&mut self) {}
-    /// Orders what all transports of this type and process have announced before what they read
-    /// next. Separate, because one call serves many and takes longer than what it comes between.
+    /// Overridden by a transport whose peers read that from shared memory. True if
+    /// [`Transport::order`] is needed.
+    fn announce(&mut self) -> bool {
+        false
+    }
+    /// Orders what all transports of this process have announced before what they read next. It is
+    /// a call of its own because one serves many transports, and a memory barrier over processes
+    /// takes longer than all the rest of arming.
     fn order(&self) {}
     /// After [`Transport::announce`] and [`Transport::order`]: makes the descriptor report all
     /// events until [`Transport::disarm`]. True if some are pending already. May be called again
@@ -339,8 +343,9 @@ pub trait Transport: Send + Sized + 'static {
     }
     /// Arms this transport alone.
     fn arm_alone(&mut self) -> bool {
-        self.announce();
-        self.order();
+        if self.announce() {
+            self.order();
+        }
         self.arm()
     }
     /// The descriptor is readable: the next poll reads what made it so. Otherwise polls while armed

@@ -25,8 +25,9 @@ pub(super) struct Inner<T: Transport, K: LockKind> {
     pub(super) core: Core<K>,
     opener: Opener<T>,
     pub(super) source: Option<Addr>,
-    /// Calls that post send at once, because the application need not call again: a progress thread
-    /// has the endpoint. While it leaves it to the application, that does call again soon.
+    /// Calls that post send at once: a progress thread serves the endpoint, so the application need
+    /// not call again. False while the thread leaves the endpoint to the application, which then
+    /// calls again soon.
     pub(super) prompt: bool,
     /// Number of progress sets that have the descriptor armed.
     pub(super) armed: usize,
@@ -122,6 +123,19 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             core.peers.agenda.remove(Work::PENDING);
         }
         any
+    }
+
+    /// Whether there is work although a thread is about to sleep: a call of another thread has left
+    /// it since this one looked, and its ring may have come before this one could hear it.
+    pub(super) fn has_work_for_sleepers(&mut self) -> bool {
+        // Transports that are not polled have events for what they wait for.
+        let is_busy = T::POLLED && self.transport.as_ref().is_some_and(Transport::is_busy);
+        is_busy || self.core.leaves_work() || self.core.rx.is_news_waiting()
+    }
+
+    /// The deadline of work that is to be done now.
+    pub(super) fn due_now(&self) -> Option<Instant> {
+        self.transport.as_ref().map(Transport::now)
     }
 
     /// Records the next deadline. True if it is earlier than sleeping threads know.

@@ -17,18 +17,27 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         inner.flush_all();
         let leaves_work = inner.core.leaves_work() || inner.transport.as_ref().is_some_and(Transport::is_busy);
-        self.announce_deadline(inner);
-        if leaves_work {
-            self.ready_flag.wake();
-        }
+        self.announce(inner, leaves_work);
     }
 
-    /// Wakes sleeping threads if the deadline is earlier than they know.
+    /// Called after a poll of a thread while another one sleeps on this endpoint. With automatic
+    /// progress what the poll has left for the next call is sent now: no call need follow.
     #[cold]
-    fn announce_deadline(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+    fn hand_on_poll(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+        if inner.prompt {
+            inner.flush_all();
+        }
+        let leaves_work = inner.prompt && inner.core.leaves_work();
+        self.announce(inner, leaves_work);
+    }
+
+    /// Wakes sleeping threads if there is work for them, or the deadline is earlier than they know.
+    fn announce(&self, mut inner: K::Guard<'_, Inner<T, K>>, leaves_work: bool) {
         let earlier = inner.note_deadline();
         drop(inner);
-        if earlier {
+        if earlier || leaves_work {
+            // In this order: a thread that wakes takes up what is queued, and its deadline.
+            self.ready_flag.mark_ready();
             self.ready_flag.wake();
         }
     }
@@ -42,8 +51,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
             self.polls.add();
         }
         if outcome.active && self.ready_flag.is_slept_on() {
-            // Other sleeping threads do not know the deadlines that this poll set.
-            self.announce_deadline(inner);
+            self.hand_on_poll(inner);
         }
         outcome
     }
@@ -84,10 +92,11 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn next_deadline(&self) -> Option<Instant> {
         let mut inner = K::lock(&self.inner);
         let earlier = inner.note_deadline();
-        let due = inner.announced;
+        let due = if inner.has_work_for_sleepers() { inner.due_now() } else { inner.announced };
         drop(inner);
         // Other sleeping threads know only a later deadline.
         if earlier && self.ready_flag.sleepers() > 1 {
+            self.ready_flag.mark_ready();
             self.ready_flag.wake();
         }
         due
@@ -101,12 +110,10 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         T::POLLED
     }
 
-    fn announce(&self, first: bool) {
+    fn announce(&self, first: bool) -> bool {
         let mut inner = K::lock(&self.inner);
         inner.armed += usize::from(first);
-        if let Some(transport) = &mut inner.transport {
-            transport.announce();
-        }
+        inner.transport.as_mut().is_some_and(Transport::announce)
     }
 
     fn order(&self) {

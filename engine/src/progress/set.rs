@@ -67,9 +67,11 @@ pub trait Pollable: Send + Sync {
         false
     }
     /// The first of three steps that make the descriptor report events, until there was a
-    /// [`Pollable::disarm`] for each call with `first`.
-    fn announce(&self, _first: bool) {}
-    /// The second step, once for all pollables: they are of one type.
+    /// [`Pollable::disarm`] for each call with `first`. True if the second step is needed.
+    fn announce(&self, _first: bool) -> bool {
+        false
+    }
+    /// The second step, once for all pollables that need it.
     fn order(&self) {}
     /// The third step. True if some events are pending already.
     fn arm(&self) -> bool {
@@ -141,7 +143,7 @@ struct State {
     news: Vec<u64>,
 }
 
-/// What happens at times; all of them wrap.
+/// Counters, which wrap.
 #[derive(Default)]
 struct Counts {
     /// Passes that may have to look for events.
@@ -335,6 +337,7 @@ impl<K: LockKind> ProgressSet<K> {
         let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
         // A thread that slept on the wait object's descriptor knows only that there were events.
         if wakes
+            || state.watchers.are_any()
             || !is_all_active && (state.active.len() == state.standby || state.counts.passes.is_multiple_of(LOOK_EVERY))
         {
             self.look(state, Some(Duration::ZERO));
@@ -437,6 +440,8 @@ impl<K: LockKind> ProgressSet<K> {
         let mut state = K::lock(&self.state);
         if state.watchers.remove(watcher) {
             state.note_awake();
+            // It knows only that there were events.
+            self.look(&mut state, Some(Duration::ZERO));
         }
     }
 

@@ -52,6 +52,11 @@ impl Watchers {
         matches!(self, Self::Known(known) if known.is_empty())
     }
 
+    /// Whether threads are no longer distinguished: any may have slept.
+    pub(super) const fn are_any(&self) -> bool {
+        matches!(self, Self::Any)
+    }
+
     /// The watcher may sleep.
     pub(super) fn add(&mut self, watcher: Watcher) {
         self.insert(watcher.into());

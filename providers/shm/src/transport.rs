@@ -234,7 +234,7 @@ impl ShmTransport {
         self.pace.note(now);
         let leaves = self.sleep.leaves_messages();
         let mut any = match self.pace.is_time_for_messages(now, leaves) {
-            true if leaves => self.read_its_messages(events),
+            true if leaves => self.read_for_sleeper(events),
             true => self.read_messages(events),
             false => false,
         };
@@ -438,11 +438,15 @@ impl Transport for ShmTransport {
         Some(self.control.descriptor())
     }
 
-    fn announce(&mut self) {
-        self.sleep.arm();
+    fn announce(&mut self) -> bool {
+        if self.sleep.arm() {
+            // The thread that sleeps is woken for deadlines: its first poll does what is due.
+            self.pace.hurry();
+        }
         for (slot, conn) in &self.conns {
             conn.announce_sleep(self.schedule.is_idle(slot));
         }
+        true
     }
 
     fn order(&self) {

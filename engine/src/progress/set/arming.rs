@@ -1,11 +1,12 @@
 //! Arming: pollables whose descriptors report events only while armed are armed before a thread
 //! sleeps, and while they are idle.
 
-use super::{Active, FEW, ProgressSet, State};
+use super::{Active, Entry, FEW, ProgressSet, State};
 use ofi_sync::lock::LockKind;
 
 /// Polls without traffic after which a thread that goes to sleep leaves a pollable armed when it
-/// wakes up, unless only [`FEW`] are active: what wakes it then costs what happens, not what could.
+/// wakes up, unless only [`FEW`] are active: to disarm and arm many that have no events would cost
+/// more than to handle the event.
 const PATIENCE_ASLEEP: u16 = 2;
 
 impl<K: LockKind> ProgressSet<K> {
@@ -16,15 +17,15 @@ impl<K: LockKind> ProgressSet<K> {
         debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
         self.collect(&mut state);
         let mut news = false;
-        let mut announced = None;
+        let mut orders = None;
         for at in 0..state.active.len() {
             news |= state.active[at].pollable.before_sleep();
             let key = state.active[at].key;
             if state.announce(key) {
-                announced = Some(at);
+                orders = Some(at);
             }
         }
-        if let Some(at) = announced {
+        if let Some(at) = orders {
             state.active[at].pollable.order();
         }
         let mut at = 0;
@@ -45,20 +46,19 @@ impl<K: LockKind> ProgressSet<K> {
 impl State {
     /// Makes a pollable's descriptor report events. True if some are pending already.
     pub(super) fn arm(&mut self, key: usize) -> bool {
-        if !self.announce(key) {
-            return false;
+        let orders = self.announce(key);
+        let Some(Entry { pollable, .. }) = self.pollables.get(key) else { return false };
+        if orders {
+            pollable.order();
         }
-        let pollable = &self.pollables[key].pollable;
-        pollable.order();
-        pollable.arm()
+        pollable.is_polled() && pollable.arm()
     }
 
-    /// The first step of [`Self::arm`]. False if it takes none: the descriptor reports all events.
+    /// The first step of [`Self::arm`]. True if the second is needed.
     fn announce(&mut self, key: usize) -> bool {
         let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.is_polled()) else { return false };
         let first = !core::mem::replace(&mut entry.armed, true);
-        entry.pollable.announce(first);
-        true
+        entry.pollable.announce(first)
     }
 
     pub(super) fn disarm(&mut self, key: usize) {
@@ -97,6 +97,10 @@ impl State {
         pollable.ready_flag().clear();
         // One more poll finds work that was marked ready before the flag was cleared.
         let last = pollable.poll();
+        if let Some(entry) = self.pollables.get_mut(key) {
+            entry.polled.count_own(self.counts.polled);
+            entry.polled.count_one();
+        }
         if has_events || last.active || last.busy {
             self.active[at].idle = 0;
             pollable.ready_flag().mark_ready();
@@ -109,10 +113,6 @@ impl State {
             self.due.push((when, key));
         }
         self.active.swap_remove(at);
-        if let Some(entry) = self.pollables.get_mut(key) {
-            // The last poll was the set's, too.
-            entry.polled.count_own(self.counts.polled.wrapping_add(1));
-        }
         (false, false)
     }
 }

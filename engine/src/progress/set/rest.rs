@@ -62,6 +62,11 @@ impl Polled {
         self.passes = passes;
     }
 
+    /// Counts one more poll of the set.
+    pub(super) const fn count_one(&mut self) {
+        self.own = self.own.saturating_add(1);
+    }
+
     /// Whether others poll densely.
     fn is_dense(&mut self, now: Instant, polls: u32) -> bool {
         let Some((since, before)) = self.since else {
@@ -94,12 +99,12 @@ pub(super) struct Resting {
     until: Option<Instant>,
     span: Duration,
     /// Some rest anew, and the thread has not been asleep since.
-    anew: bool,
+    rested_since_sleep: bool,
 }
 
 impl Default for Resting {
     fn default() -> Self {
-        Self { keys: Vec::new(), over: Vec::new(), until: None, span: SHORTEST, anew: false }
+        Self { keys: Vec::new(), over: Vec::new(), until: None, span: SHORTEST, rested_since_sleep: false }
     }
 }
 
@@ -125,7 +130,7 @@ impl<K: LockKind> ProgressSet<K> {
     /// to it, few polls would prove nothing: they count from now.
     pub(in crate::progress) fn fall_asleep(&self, now: Instant) {
         let State { pollables, resting, .. } = &mut *K::lock(&self.state);
-        if !core::mem::take(&mut resting.anew) {
+        if !core::mem::take(&mut resting.rested_since_sleep) {
             return;
         }
         for key in &resting.keys {
@@ -154,7 +159,7 @@ impl<K: LockKind> ProgressSet<K> {
         let woken = self.wake_unpolled(state);
         let left = self.leave_polled(state, now);
         if woken || left {
-            state.resting.anew = true;
+            state.resting.rested_since_sleep = true;
             state.resting.look_after(now, SHORTEST);
         }
     }

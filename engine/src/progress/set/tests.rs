@@ -140,3 +140,13 @@ fn few_pollables_are_disarmed_when_a_thread_wakes_up() {
         assert!(pollables.iter().all(|pollable| !pollable.armed.load(Ordering::SeqCst)));
     }
 }
+
+#[test]
+fn one_barrier_orders_what_all_pollables_have_announced() {
+    let (set, pollables) = set_of(FEW);
+    let sleeper = set.sleeper();
+    assert!(!set.before_sleep());
+    let orders: u32 = pollables.iter().map(|pollable| pollable.orders.load(Ordering::SeqCst)).sum();
+    assert_eq!(orders, 1);
+    drop(sleeper);
+}

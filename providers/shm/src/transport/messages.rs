@@ -16,6 +16,7 @@ const AGAIN: usize = 32;
 impl ShmTransport {
     /// Reads and handles control messages. True if there were any.
     pub(super) fn read_messages(&mut self, events: &mut impl LinkEvents) -> bool {
+        self.sleep.forget();
         let mut said = Vec::new();
         let any = self.control.read(|one| said.push(one));
         for one in said {

@@ -8,7 +8,8 @@ const CLOCK_EVERY: u32 = 64;
 /// Interval between reads of the control sockets.
 const MESSAGES_EVERY: Duration = Duration::from_micros(100);
 
-/// The same while another thread sleeps on them, which reads them as soon as there is something.
+/// The same while another thread sleeps on them, which reads them as soon as there is something. If
+/// it does not sleep after all, connecting to this endpoint takes some such intervals.
 const MESSAGES_EVERY_ASLEEP: Duration = Duration::from_millis(1);
 
 /// Counts the polls, and keeps the time of what they do at times.

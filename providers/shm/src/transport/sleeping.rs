@@ -34,10 +34,16 @@ impl Sleep {
         self.orders
     }
 
-    /// From now on this side may sleep at any time.
-    pub(super) const fn arm(&mut self) {
-        self.begins |= !self.armed;
-        self.armed = true;
+    /// From now on this side may sleep at any time. True if it was not armed before.
+    pub(super) const fn arm(&mut self) -> bool {
+        let first = !core::mem::replace(&mut self.armed, true);
+        self.begins |= first;
+        first
+    }
+
+    /// The control socket has been read.
+    pub(super) const fn forget(&mut self) {
+        self.noted = false;
     }
 
     /// True once after this side was armed anew.
@@ -86,7 +92,6 @@ impl ShmTransport {
     pub(super) fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
         let noted = self.sleep.noted;
         let mut any = (self.pace.count() || noted) && self.look_around(events);
-        self.sleep.noted = false;
         if noted {
             // The descriptor stays readable until then.
             any |= self.read_messages(events);
@@ -103,9 +108,9 @@ impl ShmTransport {
         any
     }
 
-    /// Reads the control socket, on which another thread may sleep: it may not, or not soon. If
+    /// Reads the control socket for a thread that may sleep on it, and that may be busy elsewhere. If
     /// that took the waking message of a peer, which sends no other, the thread still gets one.
-    pub(super) fn read_its_messages(&mut self, events: &mut impl LinkEvents) -> bool {
+    pub(super) fn read_for_sleeper(&mut self, events: &mut impl LinkEvents) -> bool {
         let any = self.read_messages(events);
         if any && self.was_woken() {
             self.wake_itself();
