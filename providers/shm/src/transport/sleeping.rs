@@ -108,8 +108,8 @@ impl ShmTransport {
         any
     }
 
-    /// Reads the control socket for a thread that may sleep on it, and that may be busy elsewhere. If
-    /// that took the waking message of a peer, which sends no other, the thread still gets one.
+    /// Reads the control socket for a thread that may sleep on it, and that may be busy elsewhere.
+    /// If that took the waking message of a peer, which sends no other, the thread still gets one.
     pub(super) fn read_for_sleeper(&mut self, events: &mut impl LinkEvents) -> bool {
         let any = self.read_messages(events);
         if any && self.was_woken() {
