@@ -79,8 +79,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     }
 
     /// Finishes a call that left work for the next poll. With automatic progress it is sent now,
-    /// unless the application polls the endpoint: it need not call again. A sleeping thread is woken if the work is due
-    /// earlier than it knows.
+    /// unless the application polls the endpoint: it need not call again. A sleeping thread is
+    /// woken if the work is due earlier than it knows.
     pub(super) fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
         if inner.prompt {
             inner.flush_all();
