@@ -508,32 +508,6 @@ CASE_OURS(progress_auto_after_polling)
 	part(&p);
 }
 
-/*
- * A program takes a message by a poll of its own, and calls nothing more: the sender learns of the
- * delivery all the same.
- */
-CASE_OURS(progress_auto_acknowledges)
-{
-	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_AUTO };
-	struct iovec iov = { "x", 1 };
-	struct pair p;
-	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
-	char in[1];
-	int round;
-
-	meet(&p, &w);
-	msg.addr = p.to_b;
-	for (round = 0; round < 100; round++) {
-		/* Not polled often, so the progress thread has the endpoints. */
-		poll(NULL, 0, 2);
-		POST(fi_recv(p.b.ep, in, 1, NULL, FI_ADDR_UNSPEC, &contexts[0]));
-		CHECK(fi_sendmsg(p.a.ep, &msg, FI_DELIVERY_COMPLETE) == 0);
-		done(&p.b, NULL, &contexts[0]);
-		done(&p.a, NULL, &contexts[1]);
-	}
-	part(&p);
-}
-
 CASE_OURS(idle_reader_uses_no_cpu)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
