@@ -17,7 +17,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         inner.flush_all();
         let leaves_work = inner.core.leaves_work() || inner.transport.as_ref().is_some_and(Transport::is_busy);
-        self.announce(inner, leaves_work);
+        self.tell_sleepers(inner, leaves_work);
     }
 
     /// Called after a poll of a thread while another one sleeps on this endpoint. With automatic
@@ -28,11 +28,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             inner.flush_all();
         }
         let leaves_work = inner.prompt && inner.core.leaves_work();
-        self.announce(inner, leaves_work);
+        self.tell_sleepers(inner, leaves_work);
     }
 
     /// Wakes sleeping threads if there is work for them, or the deadline is earlier than they know.
-    fn announce(&self, mut inner: K::Guard<'_, Inner<T, K>>, leaves_work: bool) {
+    fn tell_sleepers(&self, mut inner: K::Guard<'_, Inner<T, K>>, leaves_work: bool) {
         let earlier = inner.note_deadline();
         drop(inner);
         if earlier || leaves_work {

@@ -30,13 +30,10 @@ impl<K: LockKind> ProgressSet<K> {
         }
         let mut at = 0;
         while let Some(active) = state.active.get(at) {
-            let (has_events, idle) = (active.pollable.is_polled() && active.pollable.arm(), active.idle);
-            news |= has_events;
-            let mut stays = true;
-            if idle >= PATIENCE_ASLEEP && state.active.len() > FEW {
-                let (still, active) = state.try_idle(at, has_events);
-                (stays, news) = (still, news | active);
-            }
+            let has_events = active.pollable.is_polled() && active.pollable.arm();
+            let tries = active.idle >= PATIENCE_ASLEEP && state.active.len() > FEW;
+            let (stays, active) = if tries { state.try_idle(at, has_events) } else { (true, false) };
+            news |= has_events || active;
             at += usize::from(stays);
         }
         news
