@@ -396,7 +396,7 @@ impl Transport for ShmTransport {
         let armed = self.sleep.is_armed();
         if !self.arm_alone() {
             self.control.wait(timeout);
-            self.sleep.note();
+            self.note_messages();
         }
         if !armed {
             self.disarm();
@@ -458,14 +458,13 @@ impl Transport for ShmTransport {
         // next poll reads it.
         let is_stale = self.sleep.begins() && self.control.has_messages();
         if is_stale {
-            self.pace.hurry_messages();
-            self.sleep.note();
+            self.note_messages();
         }
         is_stale | self.conns.iter_mut().any(|(_, conn)| conn.has_news())
     }
 
     fn note_events(&mut self) {
-        self.sleep.note();
+        self.note_messages();
     }
 
     fn disarm(&mut self) {

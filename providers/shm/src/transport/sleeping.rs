@@ -91,11 +91,7 @@ impl ShmTransport {
     /// links, and leaves the waking messages to the one that may.
     pub(super) fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
         let noted = self.sleep.noted;
-        let mut any = (self.pace.count() || noted) && self.look_around(events);
-        if noted {
-            // The descriptor stays readable until then.
-            any |= self.read_messages(events);
-        }
+        let mut any = self.pace.count() && self.look_around(events);
         for _ in 0..4 {
             any |= self.read_all(events);
             any |= self.send_all();
@@ -121,6 +117,12 @@ impl ShmTransport {
     /// Whether a peer has ended the announced sleep.
     fn was_woken(&self) -> bool {
         self.conns.iter().any(|(_, conn)| conn.presence.was_woken())
+    }
+
+    /// The control socket is readable: the next poll reads it.
+    pub(super) fn note_messages(&mut self) {
+        self.pace.hurry_messages();
+        self.sleep.note();
     }
 
     fn wake_itself(&self) {
