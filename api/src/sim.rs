@@ -108,6 +108,8 @@ impl Net {
     /// # Errors
     /// EMFILE or ENFILE if there is no descriptor left.
     pub fn domain(&self, host: u8) -> Result<Domain> {
+        #[cfg(feature = "tracing")]
+        crate::trace::install();
         let regions = Arc::new(Regions::default());
         let (net, exposed) = (self.clone(), regions.clone());
         let open: OpenEndpoint = Arc::new(move |info| net.open(host, info, exposed.clone()));

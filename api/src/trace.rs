@@ -1,10 +1,8 @@
 //! The feature `tracing`: the library's log messages as events of the crate tracing.
 
 use ofi_core::log::{self, Level, Sink, Subsystem};
-use std::sync::Once;
 
-/// The destination of log messages. Like `FI_LOG` of the C library, it asks first: a text that no
-/// subscriber wants is never formatted.
+/// The destination of log messages. A text that no subscriber wants is never formatted.
 struct Tracing;
 
 /// `$macro` of the crate tracing with the level as a constant, as its call sites need it.
@@ -30,8 +28,7 @@ impl Sink for Tracing {
     }
 }
 
-/// From now on messages become events. Called before the first thing that may log.
+/// From now on messages become events. Called before anything that may log; the first call counts.
 pub(crate) fn install() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| log::install(Box::new(Tracing)));
+    log::install(Box::new(Tracing));
 }
