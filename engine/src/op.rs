@@ -287,6 +287,13 @@ pub trait OneSidedOps: Send + Sync + 'static {
 pub trait MessageOps: Send + Sync + 'static {
     /// Sends a message.
     fn send(&self, op: SendOp) -> Result<(), Errno>;
+    /// Sends a message if that is done when the call returns: true if so. Then nothing reports its
+    /// completion, and the buffer is not used any more. On false nothing has happened, perhaps
+    /// because [`Self::send`] would fail.
+    fn try_send(&self, op: &SendOp) -> bool {
+        let _ = op;
+        false
+    }
     /// Posts a receive.
     fn receive(&self, op: RecvOp) -> Result<(), Errno>;
 }

@@ -26,6 +26,22 @@ impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
         self.send_admitted(inner, op, admitted)
     }
 
+    fn try_send(&self, op: &SendOp) -> bool {
+        if T::INLINE_MAX == 0 {
+            return false;
+        }
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return false };
+        let Ok(admitted) = core.admit(op) else { return false };
+        let sent = core.try_send_fast(transport, op, admitted.silent());
+        drop(inner);
+        if sent {
+            // As in `send`.
+            self.ready_flag.mark_ready();
+        }
+        sent
+    }
+
     #[inline(always)]
     fn receive(&self, op: RecvOp) -> Result<(), Errno> {
         let mut inner = K::lock(&self.inner);

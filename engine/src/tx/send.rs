@@ -40,6 +40,11 @@ impl Admitted {
     pub(crate) const fn deferred(self) -> Self {
         Self { suppress: true, class: self.class.union(DEFERRED), ..self }
     }
+
+    /// The send succeeds without an entry in the queue.
+    pub(crate) const fn silent(self) -> Self {
+        Self { suppress: true, ..self }
+    }
 }
 
 impl Tx {
