@@ -1,12 +1,17 @@
 //! Address vectors: handles of peers' addresses.
 
 use crate::fabric::Domain;
+use ahash::RandomState;
 use core::fmt;
+use core::ops::DerefMut;
+use hashbrown::HashMap;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, FiAddr};
+use ofi_os::membarrier;
+use ofi_sync::lock::{LockKind, Park};
+use ofi_sync::park::ParkCell;
 use ofi_sync::primitive::{AtomicU64, Ordering};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// A peer, by its handle in an address vector (`fi_addr_t`, fi_av(3)).
 ///
@@ -67,24 +72,30 @@ pub struct AddressVector {
 
 /// The handles that stand for an address. The engine gives the handle of a removed address to a
 /// later one: the insertions tell them apart.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Handles {
     /// The number of the latest insertion when a handle last lost its address: peers of later
     /// insertions are valid.
     removed: AtomicU64,
-    known: Mutex<Known>,
+    known: ParkCell<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     insertions: u64,
     /// By handle: the insertion that gave it its address, and how often that was inserted.
-    by_handle: HashMap<FiAddr, (u64, usize)>,
+    by_handle: HashMap<FiAddr, (u64, usize), RandomState>,
+}
+
+impl Default for Handles {
+    fn default() -> Self {
+        Self { removed: AtomicU64::new(0), known: membarrier::locks().cell(Known::default()) }
+    }
 }
 
 impl Handles {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> impl DerefMut<Target = Known> + '_ {
+        Park::lock(&self.known)
     }
 
     #[inline]
@@ -105,7 +116,7 @@ impl AddressVector {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the numbers must differ.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { engine: Arc::new(ofi_engine::AddressVector::new(0, false)), handles: Arc::default(), id }
+        Self { engine: Arc::new(ofi_engine::AddressVector::new(0, false)), handles: Arc::new(Handles::default()), id }
     }
 
     /// The peer that a handle of the engine stands for now.

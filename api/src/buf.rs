@@ -1,12 +1,16 @@
 //! Buffers of operations: which types may be one, and how the engine borrows their bytes.
-//! An operation owns its buffer: [`Kept`] holds it on the heap, where nothing touches it until the
-//! engine has given the bytes back. Invariant: only [`Kept::end`] gives the buffer up; its callers,
-//! all in `table.rs`, promise that the operation has completed, was refused, or its endpoint is
-//! closed. A `Kept` that is dropped leaks its buffer, because the engine may still use it.
+//! An operation owns its buffer: [`Kept`] holds it where nothing touches it until the engine has
+//! given the bytes back. Invariant: only [`Kept::end`] gives the buffer up; its callers, all in
+//! `table.rs`, promise that the operation has completed, was refused, or its endpoint is closed. A
+//! `Kept` that is dropped leaks its buffer, because the engine may still use it.
 #![allow(unsafe_code)]
 
-use core::any::Any;
+use crate::engine::Engine;
+use crate::erased::Erased;
 use core::fmt;
+use core::mem::ManuallyDrop;
+use ofi_core::{FiAddr, OpFlags};
+use ofi_engine::op::SendOp;
 use ofi_memory::{Buffer, Span};
 use std::sync::Arc;
 
@@ -115,7 +119,7 @@ impl<const N: usize> IoBuf for &'static [u8; N] {
 
 /// A buffer that an operation owns.
 pub(crate) struct Kept {
-    owner: *mut (dyn Any + Send),
+    owner: ManuallyDrop<Erased>,
     base: *mut u8,
     len: usize,
 }
@@ -133,20 +137,32 @@ impl fmt::Debug for Kept {
 
 impl Kept {
     /// Keeps a buffer to send from.
+    #[inline]
     pub(crate) fn to_send<B: IoBuf>(buf: B) -> Self {
-        let owner = Box::into_raw(Box::new(buf));
-        // SAFETY: the box was just leaked, and nothing uses the value mutably until `end`.
-        let bytes: &'static [u8] = unsafe { &*owner }.bytes();
         // Transports only read from the buffer of a send.
-        Self { owner, base: bytes.as_ptr().cast_mut(), len: bytes.len() }
+        let bytes = |buf: &mut B| {
+            let bytes = buf.bytes();
+            (bytes.as_ptr().cast_mut(), bytes.len())
+        };
+        Self::of(buf, bytes)
     }
 
     /// Keeps a buffer to fill.
+    #[inline]
     pub(crate) fn to_fill<B: IoBufMut>(buf: B) -> Self {
-        let owner = Box::into_raw(Box::new(buf));
-        // SAFETY: the box was just leaked, and nothing else uses the value until `end`.
-        let bytes: &'static mut [u8] = unsafe { &mut *owner }.bytes_mut();
-        Self { owner, base: bytes.as_mut_ptr(), len: bytes.len() }
+        let bytes = |buf: &mut B| {
+            let bytes = buf.bytes_mut();
+            (bytes.as_mut_ptr(), bytes.len())
+        };
+        Self::of(buf, bytes)
+    }
+
+    /// Keeps a buffer whose bytes have this address and length. From here on only `end` makes a
+    /// reference to it.
+    #[inline]
+    fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> Self {
+        let (owner, (base, len)) = Erased::new(buf, bytes);
+        Self { owner: ManuallyDrop::new(owner), base, len }
     }
 
     /// Length in bytes.
@@ -165,14 +181,34 @@ impl Kept {
         Buffer::One(unsafe { Span::new(self.base, self.len) })
     }
 
+    /// Sends the bytes if that is done when the call returns; otherwise returns the buffer.
+    #[inline]
+    pub(crate) fn try_send(
+        self,
+        engine: &Engine,
+        dest: FiAddr,
+        (tag, data): (Option<u64>, Option<u64>),
+        flags: OpFlags,
+    ) -> Result<Erased, Self> {
+        // SAFETY: it is the only buffer, and dropped below, before the end.
+        let buffer = unsafe { self.lend() };
+        let op = SendOp { dest, buffer, context: 0, tag, data, flags, inject: false };
+        let sent = engine.messages.try_send(&op);
+        drop(op);
+        if sent {
+            // SAFETY: the buffer is dropped, and `try_send` keeps none.
+            return Ok(unsafe { self.end() });
+        }
+        Err(self)
+    }
+
     /// Gives the buffer up.
     ///
     /// # Safety
     /// No buffer that [`Self::lend`] has returned is used any more.
-    pub(crate) unsafe fn end(self) -> Box<dyn Any + Send> {
-        // SAFETY: the owner was leaked as a box, and only this takes it back, once; the caller
-        // promises that its bytes are not in use.
-        unsafe { Box::from_raw(self.owner) }
+    #[inline]
+    pub(crate) unsafe fn end(self) -> Erased {
+        ManuallyDrop::into_inner(self.owner)
     }
 }
 
@@ -188,8 +224,8 @@ mod tests {
         assert_eq!((kept.len(), buffer.len(), buffer.write_at(6, b"abc")), (8, 8, 2));
         drop(buffer);
         // SAFETY: the buffer is dropped.
-        let back = unsafe { kept.end() }.downcast::<[u8; 8]>().unwrap();
-        assert_eq!(*back, *b"\x01\x01\x01\x01\x01\x01ab");
+        let back = unsafe { kept.end() }.take::<[u8; 8]>().unwrap();
+        assert_eq!(back, *b"\x01\x01\x01\x01\x01\x01ab");
     }
 
     #[test]

@@ -49,6 +49,9 @@ impl Drop for Inner {
     }
 }
 
+/// Longer messages do not leave at once: no transport takes them as a whole.
+const AT_ONCE: usize = 256;
+
 const NO_PEER: &str = "the handle is of another address vector than the endpoint's, or its address was removed";
 
 /// A peer as an endpoint names it: `Err` if its handle is of another address vector.
@@ -99,8 +102,8 @@ impl Inner {
     fn start<B: 'static>(&self, peer: To, what: What, flags: OpFlags, kept: Kept) -> Operation<'_, B> {
         let post = Post { what, peer: peer.unwrap_or(FiAddr::UNSPEC), flags };
         let context = match peer {
-            Ok(_) => self.pump().start(self.parts().number, self.engine(), post, kept),
-            Err(()) => self.pump().refuse(self.parts().number, post, kept, Errno::EINVAL, NO_PEER),
+            Ok(_) => self.pump().start(self.parts().number, self.engine(), &post, kept),
+            Err(()) => self.pump().refuse(self.parts().number, kept, Errno::EINVAL, NO_PEER),
         };
         Operation::new(self.pump(), &self.av, context)
     }
@@ -112,7 +115,19 @@ impl Inner {
         flags: OpFlags,
         buf: B,
     ) -> Operation<'_, B> {
-        self.start(peer, What::Send { tag, data }, flags, Kept::to_send(buf))
+        let mut kept = Kept::to_send(buf);
+        // Not if others wait for room: they come first.
+        if let Ok(dest) = peer
+            && kept.len() <= AT_ONCE
+            && !self.pump().is_due()
+        {
+            let len = kept.len();
+            match kept.try_send(self.engine(), dest, (tag, data), flags) {
+                Ok(buffer) => return Operation::sent(self.pump(), &self.av, (len, tag), buffer),
+                Err(back) => kept = back,
+            }
+        }
+        self.start(peer, What::Send { tag, data }, flags, kept)
     }
 
     pub(crate) fn receive<B: IoBufMut>(&self, from: To, tag: Option<(u64, u64)>, buf: B) -> Operation<'_, B> {
@@ -168,13 +183,12 @@ impl Inner {
         let what = What::Access { kind, place: Place { key: key.key(), at: key.first() }, data: None };
         match Self::check(key, kept.len(), right) {
             None => self.start(peer, what, OpFlags::empty(), kept),
-            Some(why) => self.deny(what, kept, why),
+            Some(why) => self.deny(kept, why),
         }
     }
 
-    fn deny<B: 'static>(&self, what: What, kept: Kept, why: &str) -> Operation<'_, B> {
-        let post = Post { what, peer: FiAddr::UNSPEC, flags: OpFlags::empty() };
-        let context = self.pump().refuse(self.parts().number, post, kept, Errno::EACCES, why);
+    fn deny<B: 'static>(&self, kept: Kept, why: &str) -> Operation<'_, B> {
+        let context = self.pump().refuse(self.parts().number, kept, Errno::EACCES, why);
         Operation::new(self.pump(), &self.av, context)
     }
 
@@ -200,7 +214,7 @@ impl Inner {
         let right = op.target_access(kind);
         Fetch::new(match Self::check(key, kept.len(), right) {
             None => self.start(peer, what, OpFlags::empty(), kept),
-            Some(why) => self.deny(what, kept, why),
+            Some(why) => self.deny(kept, why),
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::drivers::Drivers;
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
 use crate::reactor;
-use crate::table::wake;
+use crate::table::{Wakers, wake};
 use core::fmt;
 use core::future::poll_fn;
 use core::task::{Context, Poll, Waker};
@@ -202,7 +202,7 @@ impl Events {
             return;
         }
         let now = self.timed.now();
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::new();
         while let Some((when, wait, owner)) = subscribers.deadlines.first().copied()
             && when <= now
         {
@@ -231,7 +231,7 @@ impl Events {
                 None => return true,
             },
         };
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::new();
         if let Some(pending) = self.subscribers().by_owner.get_mut(&owner.0) {
             pending.events.push_back(event);
             wakers.extend(pending.take_wakers());

@@ -44,6 +44,7 @@ pub mod doctor;
 mod drivers;
 mod endpoint;
 mod engine;
+mod erased;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod events;
 mod fabric;

@@ -1,13 +1,13 @@
 //! The futures of operations.
 
 use crate::av::{AddressVector, Peer};
+use crate::erased::Erased;
 use crate::operations::Operations;
-use crate::pump::Pump;
+use crate::parker;
 use crate::reactor;
 use crate::table::Outcome;
 use core::fmt;
 use core::future::Future;
-use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use ofi_core::{Cause, Errno, Error, Failure, FiAddr, OpFlags};
@@ -116,7 +116,8 @@ impl From<OperationError> for Error {
 ///   already, which is lost. A send or an access that has begun goes on. The buffer is freed when
 ///   the endpoint no longer uses it.
 /// - Forgetting it (`mem::forget`) leaves the operation and its buffer to the endpoint, which frees
-///   the buffer when it closes.
+///   the buffer when it closes. A short send that was done when its call returned has the buffer
+///   itself, and leaks it.
 ///
 /// It can be awaited in any executor if ofi is built with the feature `async-io`, in a tokio
 /// runtime with `tokio`, and always in [`block_on`](crate::block_on).
@@ -141,20 +142,53 @@ pub struct Operation<'a, B> {
     pump: &'a Arc<Operations>,
     /// That of its endpoint.
     av: &'a AddressVector,
-    /// 0 once its result was taken.
-    context: usize,
-    buffer: PhantomData<fn() -> B>,
+    state: State<B>,
 }
+
+/// Where an operation stands.
+enum State<B> {
+    /// The engine, or the table of operations, has it under this context.
+    Started(usize),
+    /// A send that was done when its call returned: of how many bytes, and whether with a tag.
+    Done { len: usize, tagged: bool, buffer: B },
+    /// Its result was taken.
+    Taken,
+}
+
+/// The buffer is never pinned.
+impl<B> Unpin for Operation<'_, B> {}
 
 impl<B> fmt::Debug for Operation<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation").field("context", &self.context).finish_non_exhaustive()
+        f.debug_struct("Operation").field("context", &self.context()).finish_non_exhaustive()
+    }
+}
+
+impl<B> Operation<'_, B> {
+    /// The context of an operation that has been started; 0 if it has ended. No context is 0.
+    const fn context(&self) -> usize {
+        match self.state {
+            State::Started(context) => context,
+            State::Done { .. } | State::Taken => 0,
+        }
     }
 }
 
 impl<'a, B: 'static> Operation<'a, B> {
     pub(crate) const fn new(pump: &'a Arc<Operations>, av: &'a AddressVector, context: usize) -> Self {
-        Self { pump, av, context, buffer: PhantomData }
+        Self { pump, av, state: State::Started(context) }
+    }
+
+    /// A send that is done.
+    #[inline]
+    pub(crate) fn sent(
+        pump: &'a Arc<Operations>,
+        av: &'a AddressVector,
+        (len, tag): (usize, Option<u64>),
+        buffer: Erased,
+    ) -> Self {
+        let buffer = buffer.take::<B>().expect("the send has a buffer of its type");
+        Self { pump, av, state: State::Done { len, tagged: tag.is_some(), buffer } }
     }
 
     /// Asks for the end of the operation: it then fails with ECANCELED, unless it completes before
@@ -172,7 +206,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn cancel(&self) {
-        self.pump.cancel(self.context);
+        self.pump.cancel(self.context());
     }
 
     /// Cancels the operation if it has not ended within this time from now; it then fails with
@@ -191,7 +225,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn timeout(self, limit: Duration) -> Self {
-        self.pump.set_timeout(self.context, limit);
+        self.pump.set_timeout(self.context(), limit);
         self
     }
 
@@ -208,39 +242,54 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn try_finish(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
-        let ended = self.pump.take(self.context, None).or_else(|| {
-            self.pump.turn();
-            self.pump.take(self.context, None)
-        });
+        if let Some(done) = self.take_done() {
+            return Some(done);
+        }
+        let (pump, context) = (self.pump, self.context());
+        let ended = pump.try_take(context).or_else(|| pump.turn_for(context));
         ended.map(|(outcome, owner)| self.finish(outcome, owner))
     }
 
-    fn finish(
-        &mut self,
-        outcome: Outcome,
-        owner: Box<dyn core::any::Any + Send>,
-    ) -> (Result<Completion, OperationError>, B) {
-        self.context = 0;
-        let buffer = owner.downcast::<B>().expect("the operation was posted with a buffer of its type");
+    #[inline]
+    fn take_done(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
+        if !matches!(self.state, State::Done { .. }) {
+            return None;
+        }
+        let State::Done { len, tagged, buffer } = core::mem::replace(&mut self.state, State::Taken) else {
+            return None;
+        };
+        let kind = if tagged { OpFlags::TAGGED } else { OpFlags::MSG };
+        let (flags, src) = (kind | OpFlags::SEND, FiAddr::UNSPEC);
+        let entry = ofi_core::Completion { context: 0, flags, len, buf: 0, data: 0, tag: 0, src };
+        Some((Ok(Completion { entry, source: None }), buffer))
+    }
+
+    #[inline]
+    fn finish(&mut self, outcome: Outcome, owner: Erased) -> (Result<Completion, OperationError>, B) {
+        self.state = State::Taken;
+        let buffer = owner.take::<B>().expect("the operation was posted with a buffer of its type");
         let av = self.av;
         let source = |handle| if handle == FiAddr::UNSPEC { None } else { av.peer_of(handle) };
         let result = outcome.map(|entry| Completion { entry, source: source(entry.src) }).map_err(OperationError);
-        (result, *buffer)
+        (result, buffer)
     }
 }
 
 impl<B: 'static> Future for Operation<'_, B> {
     type Output = (Result<Completion, OperationError>, B);
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        assert!(this.context != 0, "an operation was polled after its end");
-        let pump = this.pump;
-        if let Some((outcome, owner)) = pump.take(this.context, Some(context.waker())) {
-            return Poll::Ready(this.finish(outcome, owner));
+        if let Some(done) = this.take_done() {
+            return Poll::Ready(done);
         }
-        pump.turn();
-        if let Some((outcome, owner)) = pump.take(this.context, None) {
+        let (pump, operation) = (this.pump, this.context());
+        assert!(operation != 0, "an operation was polled after its end");
+        let ended = pump.try_take(operation).or_else(|| pump.turn_for(operation));
+        // The waker only now: most operations that do not wait for the peer have ended.
+        let ended = ended.or_else(|| parker::spin(pump, operation)).or_else(|| pump.take(operation, context.waker()));
+        if let Some((outcome, owner)) = ended {
             return Poll::Ready(this.finish(outcome, owner));
         }
         reactor::watch(pump, context.waker());
@@ -250,8 +299,8 @@ impl<B: 'static> Future for Operation<'_, B> {
 
 impl<B> Drop for Operation<'_, B> {
     fn drop(&mut self) {
-        if self.context != 0 {
-            self.pump.abandon(self.context);
+        if let State::Started(context) = self.state {
+            self.pump.abandon(context);
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::drivers::Drivers;
 use crate::engine::{Engine, Post};
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
 use crate::table::{After, Ended, Table};
+use arrayvec::ArrayVec;
 use core::fmt;
 use core::task::Waker;
 use ofi_core::error::Result;
@@ -14,6 +15,7 @@ use ofi_engine::{CompletionQueue as Queue, Waiting, Watcher};
 use ofi_os::membarrier;
 use ofi_sync::lock::{LockKind, Park};
 use ofi_sync::park::ParkCell;
+use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +32,9 @@ pub(crate) struct Operations {
     table: ParkCell<Table>,
     queue: Arc<Queue<Park>>,
     timed: Arc<Timed>,
+    /// Operations wait for room or have a deadline: a turn looks at them also if nothing has ended.
+    /// Written under the table's lock.
+    is_due: AtomicBool,
     automatic: bool,
 }
 
@@ -50,7 +55,14 @@ impl Operations {
         let timed = Arc::new(timed);
         let queue = Queue::unbounded(membarrier::locks(), 256, timed.clone(), Waiting::Sleeping);
         let table = membarrier::locks().cell(Table::default());
-        Self { drivers: Drivers::default(), table, queue: Arc::new(queue), timed, automatic }
+        Self {
+            drivers: Drivers::default(),
+            table,
+            queue: Arc::new(queue),
+            timed,
+            is_due: AtomicBool::new(false),
+            automatic,
+        }
     }
 
     pub(crate) const fn queue(&self) -> &Arc<Queue<Park>> {
@@ -69,35 +81,98 @@ impl Operations {
     }
 
     /// Starts an operation; returns its context.
-    pub(crate) fn start(&self, endpoint: usize, engine: &Engine, post: Post, kept: Kept) -> usize {
+    #[inline]
+    pub(crate) fn start(&self, endpoint: usize, engine: &Engine, post: &Post, kept: Kept) -> usize {
         let (context, buffer) = Park::lock(&self.table).add(endpoint, post, kept);
         if let Some(buffer) = buffer
             && let Err(errno) = post.issue(engine, context, buffer)
         {
-            let mut after = After::default();
-            let mut table = Park::lock(&self.table);
-            if table.refused(context, errno, &mut after) {
-                // Another thread may have read the completions that made room before this operation
-                // was seen to wait for it.
-                self.settle(&mut table, &mut after);
-            }
-            drop(table);
-            after.run();
+            self.refused(context, post, errno);
         }
         context
     }
 
+    /// The engine has refused an operation.
+    #[cold]
+    fn refused(&self, context: usize, post: &Post, errno: Errno) {
+        let mut after = After::default();
+        let mut table = Park::lock(&self.table);
+        if table.refused(context, post, errno, &mut after) {
+            // Another thread may have read the completions that made room before this operation was
+            // seen to wait for it.
+            self.settle(&mut table, &mut after);
+        }
+        drop(table);
+        after.run();
+    }
+
     /// Refuses an operation, which then has ended.
-    pub(crate) fn refuse(&self, endpoint: usize, post: Post, kept: Kept, errno: Errno, why: &str) -> usize {
-        Park::lock(&self.table).add_refused(endpoint, post, kept, (errno, why))
+    pub(crate) fn refuse(&self, endpoint: usize, kept: Kept, errno: Errno, why: &str) -> usize {
+        Park::lock(&self.table).add_refused(endpoint, kept, (errno, why))
     }
 
     /// As [`Table::take`].
-    pub(crate) fn take(&self, context: usize, waker: Option<&Waker>) -> Option<Ended> {
+    pub(crate) fn take(&self, context: usize, waker: &Waker) -> Option<Ended> {
         let (ended, stale) = Park::lock(&self.table).take(context, waker);
         // Without the lock: it may be the last one of a task.
         drop(stale);
         ended
+    }
+
+    /// As [`Table::try_take`].
+    #[inline]
+    pub(crate) fn try_take(&self, context: usize) -> Option<Ended> {
+        Park::lock(&self.table).try_take(context)
+    }
+
+    /// Whether operations wait for room, or have a deadline.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        // Relaxed: as in `settle`.
+        self.is_due.load(Ordering::Relaxed)
+    }
+
+    /// As [`Table::is_awaited_alone`].
+    pub(crate) fn is_awaited_alone(&self, context: usize) -> bool {
+        Park::lock(&self.table).is_awaited_alone(context)
+    }
+
+    /// Makes progress as [`Pump::turn`]; the outcome and the buffer of this operation if it has
+    /// ended meanwhile.
+    pub(crate) fn turn_for(&self, context: usize) -> Option<Ended> {
+        let mut ended = None;
+        loop {
+            let mut read = ArrayVec::<Completion, BATCH>::new();
+            let result = self.queue.read(BATCH, |completion| read.push(*completion));
+            if result == Err(Errno::AGAIN) && !self.is_due() {
+                return ended;
+            }
+            let full = read.is_full();
+            let mut after = After::default();
+            let mut table = Park::lock(&self.table);
+            for completion in &read {
+                if completion.context == context {
+                    ended = table.take_completed(completion, &mut after);
+                } else {
+                    table.end(completion.context, Ok(*completion), &mut after);
+                }
+            }
+            let failure = if result == Err(Errno::EAVAIL) { self.queue.read_error().ok() } else { None };
+            let failed = failure.is_some();
+            if let Some(failure) = failure {
+                table.end(failure.completion.context, Err(Box::new(failure)), &mut after);
+            }
+            self.settle(&mut table, &mut after);
+            if ended.is_none() {
+                ended = table.try_take(context);
+            }
+            drop(table);
+            after.run();
+            // Otherwise the queue was empty: another look would be another pass over the endpoints.
+            if !full && !failed {
+                return ended;
+            }
+        }
     }
 
     /// The future of an operation is gone: cancels it.
@@ -125,6 +200,7 @@ impl Operations {
         let mut table = Park::lock(&self.table);
         table.set_deadline(context, deadline);
         table.has_timer = true;
+        self.is_due.store(true, Ordering::Relaxed);
         self.timed.set(OF_OPERATIONS, table.next_deadline());
     }
 
@@ -141,45 +217,24 @@ impl Operations {
     /// Posts what waits for room, and cancels what is late.
     fn settle(&self, table: &mut Table, after: &mut After) {
         let again = table.post_held(after);
-        if !table.has_timer && !again {
-            return;
+        if table.has_timer || again {
+            let now = self.timed.now();
+            table.expire(now, after);
+            let retry = again.then(|| now + RETRY);
+            let next = table.next_deadline().into_iter().chain(retry).min();
+            table.has_timer = next.is_some();
+            self.timed.set(OF_OPERATIONS, next);
         }
-        let now = self.timed.now();
-        table.expire(now, after);
-        let retry = again.then(|| now + RETRY);
-        let next = table.next_deadline().into_iter().chain(retry).min();
-        table.has_timer = next.is_some();
-        self.timed.set(OF_OPERATIONS, next);
+        // Relaxed: a thread that does not see it yet may come before. The one that has set it makes
+        // the next turn, or sleeps on the timer.
+        self.is_due.store(table.has_timer || table.has_held(), Ordering::Relaxed);
     }
 }
 
 impl Pump for Operations {
     fn turn(&self) {
-        loop {
-            let mut read = [const { None::<Completion> }; BATCH];
-            let mut count = 0;
-            let result = self.queue.read(BATCH, |completion| {
-                read[count] = Some(*completion);
-                count += 1;
-            });
-            let mut after = After::default();
-            let mut table = Park::lock(&self.table);
-            for completion in read.into_iter().take(count).flatten() {
-                table.end(completion.context, Ok(completion), &mut after);
-            }
-            if result == Err(Errno::EAVAIL)
-                && let Ok(failure) = self.queue.read_error()
-            {
-                table.end(failure.completion.context, Err(Box::new(failure)), &mut after);
-                count += 1;
-            }
-            self.settle(&mut table, &mut after);
-            drop(table);
-            after.run();
-            if count == 0 {
-                return;
-            }
-        }
+        let none = self.turn_for(0);
+        debug_assert!(none.is_none(), "no operation has the context 0");
     }
 
     fn prepare(&self, watcher: Watcher) -> bool {

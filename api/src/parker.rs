@@ -1,7 +1,9 @@
 //! Runs a future on the calling thread: spins while operations are short, then sleeps on the
 //! descriptors of the queues that the future waits for.
 
+use crate::operations::Operations;
 use crate::pump::Pump;
+use crate::table::Ended;
 use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::pin::pin;
@@ -11,12 +13,17 @@ use ofi_engine::Watcher;
 use ofi_os::clock;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::primitive::{AtomicBool, Ordering};
+use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
-/// How long to spin before sleeping, while recent waits were shorter than that.
-const SPIN: Duration = Duration::from_micros(50);
+/// How long to spin before sleeping, while recent waits were shorter than that. Twice what it takes
+/// to wake a thread and be woken by it: two threads that have slept once do not sleep for ever in
+/// turn. And long enough for a large payload.
+const SPIN: Duration = Duration::from_micros(200);
+/// Turns before an operation's task is registered: some microseconds over shm, some tens over tcp.
+const MOMENT: u32 = 64;
 /// Longer waits in a row after which only every eighth spins.
 const MOST_LONG: u32 = 3;
 
@@ -47,6 +54,8 @@ impl Wake for Parker {
 #[derive(Debug, Default)]
 struct Here {
     pumps: Vec<Weak<dyn Pump>>,
+    /// What wakes the thread; `None` in a simulated network.
+    parker: Option<Arc<Parker>>,
 }
 
 thread_local! {
@@ -91,14 +100,15 @@ impl Drop for Leave {
     }
 }
 
-fn pumps() -> Vec<Arc<dyn Pump>> {
+/// Strong references to the pumps of the thread's future. Most futures have one.
+fn pumps() -> SmallVec<[Arc<dyn Pump>; 2]> {
     HERE.with_borrow(|here| here.iter().flat_map(|here| &here.pumps).filter_map(Weak::upgrade).collect())
 }
 
 /// Runs a future to its end on the calling thread, which makes progress for the domains whose
 /// operations the future awaits.
 ///
-/// For programs without an executor. The thread spins for up to 50 µs if recent waits were that
+/// For programs without an executor. The thread spins for up to 200 µs if recent waits were that
 /// short, and then sleeps until an operation can go on, without using the processor.
 ///
 /// # Panics
@@ -113,7 +123,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         Arc::new(Parker { bed, woken: AtomicBool::new(false), asleep: AtomicBool::new(false) })
     });
     let waker = Waker::from(parker.clone());
-    let before = HERE.with_borrow_mut(|here| here.replace(Here::default()));
+    let here = Here { pumps: Vec::new(), parker: Some(parker.clone()) };
+    let before = HERE.with_borrow_mut(|all| all.replace(here));
     let _leave = Leave { before, parker: Some(parker.clone()) };
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -160,7 +171,50 @@ pub(crate) fn run<F: Future>(future: F, mut idle: impl FnMut(u32)) -> F::Output 
     }
 }
 
+/// Whether the thread may spin before it sleeps: not if recent waits were longer.
+fn may_spin() -> bool {
+    let long = LONG.get();
+    long < MOST_LONG || long.is_multiple_of(8)
+}
+
+/// Waits a moment for an operation without registering its task, which costs more than the moment:
+/// in a thread of [`block_on`] whose future waits for nothing else, as far as can be seen.
+pub(crate) fn spin(pump: &Operations, context: usize) -> Option<Ended> {
+    if !may_spin() {
+        return None;
+    }
+    // Taken and put back, not cloned: an atomic count would wait until all earlier stores are done,
+    // those to shared memory included. A waker that panics leaves it out, and the thread sleeps
+    // sooner from then on.
+    let parker = HERE.with_borrow_mut(|here| {
+        let here = here.as_mut()?;
+        let is_only = here.pumps.iter().all(|known| known.as_ptr().addr() == core::ptr::from_ref(pump).addr());
+        if is_only { here.parker.take() } else { None }
+    })?;
+    let ended = if pump.is_awaited_alone(context) { parker.spin(pump, context) } else { None };
+    HERE.with_borrow_mut(|here| {
+        if let Some(here) = here {
+            here.parker = Some(parker);
+        }
+    });
+    ended
+}
+
 impl Parker {
+    fn spin(&self, pump: &Operations, context: usize) -> Option<Ended> {
+        for _ in 0..MOMENT {
+            if self.is_woken() {
+                break;
+            }
+            let ended = pump.turn_for(context);
+            if ended.is_some() {
+                LONG.set(0);
+                return ended;
+            }
+        }
+        None
+    }
+
     fn is_woken(&self) -> bool {
         self.woken.load(Ordering::SeqCst)
     }
@@ -171,16 +225,19 @@ impl Parker {
             return;
         }
         let pumps = pumps();
+        let turns = |count: u32| {
+            (0..count).any(|_| {
+                pumps.iter().for_each(|pump| pump.turn());
+                self.is_woken()
+            })
+        };
         let start = clock::now();
         let long = LONG.get();
-        if long < MOST_LONG || long.is_multiple_of(8) {
+        if may_spin() {
             while clock::now().since(start) < SPIN {
-                for _ in 0..8 {
-                    pumps.iter().for_each(|pump| pump.turn());
-                    if self.is_woken() {
-                        LONG.set(0);
-                        return;
-                    }
+                if turns(8) {
+                    LONG.set(0);
+                    return;
                 }
             }
         }

@@ -9,11 +9,13 @@
 
 use crate::buf::Kept;
 use crate::engine::{Engine, Post};
+use crate::erased::Erased;
 use core::any::Any;
 use core::task::Waker;
 use ofi_core::{Cause, Completion, Errno, Failure, Instant};
 use ofi_memory::Buffer;
 use slab::Slab;
+use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -22,13 +24,13 @@ use std::sync::Arc;
 pub(crate) type Outcome = Result<Completion, Box<Failure>>;
 
 /// An operation that has ended, and its buffer.
-pub(crate) type Ended = (Outcome, Box<dyn Any + Send>);
+pub(crate) type Ended = (Outcome, Erased);
 
 /// Where an operation stands.
 #[derive(Debug)]
 enum State {
     /// The engine has no room for it yet.
-    Held,
+    Held(Box<Post>),
     /// The engine has it.
     Posted,
     /// It has ended.
@@ -40,14 +42,33 @@ enum State {
 #[derive(Debug)]
 struct Entry {
     generation: u32,
+    /// It waits for room among the receives, not among the sends.
+    is_receive: bool,
+    /// The deadline has passed: a cancellation is a timeout.
+    late: bool,
     endpoint: usize,
-    post: Post,
     kept: Kept,
     state: State,
     waker: Option<Waker>,
     deadline: Option<Instant>,
-    /// The deadline has passed: a cancellation is a timeout.
-    late: bool,
+}
+
+impl Entry {
+    /// The operation if it waits for room.
+    fn held(&mut self) -> Option<(&mut Self, Post)> {
+        let State::Held(post) = &self.state else { return None };
+        let post = **post;
+        Some((self, post))
+    }
+
+    /// Takes its waker, to be woken.
+    #[inline]
+    fn wake(&mut self, awaited: &mut usize, after: &mut After) {
+        if let Some(waker) = self.waker.take() {
+            *awaited -= 1;
+            after.wakers.push(waker);
+        }
+    }
 }
 
 /// An endpoint of the domain.
@@ -68,20 +89,25 @@ pub(crate) struct Table {
     slots: Slab<Slot>,
     /// How many operations wait for room.
     held: usize,
+    /// How many operations have a task that waits.
+    awaited: usize,
     deadlines: BTreeSet<(Instant, usize)>,
     /// The timer is set for them, or to post what waits for room.
     pub(crate) has_timer: bool,
 }
 
+/// The tasks that one turn wakes, of which there is usually one.
+pub(crate) type Wakers = SmallVec<[Waker; 2]>;
+
 /// What is left to do without the lock.
 #[derive(Debug, Default)]
 #[must_use = "tasks wait for it"]
 pub(crate) struct After {
-    wakers: Vec<Waker>,
+    wakers: Wakers,
     /// Of operations whose future is gone: only dropped. They may be the last ones of tasks that
     /// own operations.
-    stale: Vec<Waker>,
-    ended: Vec<Box<dyn Any + Send>>,
+    stale: Wakers,
+    ended: SmallVec<[Erased; 1]>,
     late: Vec<(Arc<Engine>, usize)>,
 }
 
@@ -90,7 +116,20 @@ impl After {
     ///
     /// # Panics
     /// If a waker or a buffer does; after all others.
+    #[inline]
     pub(crate) fn run(self) {
+        if !self.is_empty() {
+            self.run_all();
+        }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        let Self { wakers, stale, ended, late } = self;
+        wakers.is_empty() && stale.is_empty() && ended.is_empty() && late.is_empty()
+    }
+
+    fn run_all(self) {
         let Self { wakers, stale, ended, late } = self;
         for (engine, context) in late {
             engine.control.cancel(context);
@@ -107,7 +146,7 @@ impl After {
 ///
 /// # Panics
 /// If a waker does; after all others.
-pub(crate) fn wake(wakers: Vec<Waker>) {
+pub(crate) fn wake(wakers: Wakers) {
     let mut panics = Panics::default();
     panics.run(wakers, Waker::wake);
     panics.resume();
@@ -118,7 +157,7 @@ pub(crate) fn wake(wakers: Vec<Waker>) {
 struct Panics(Option<Box<dyn Any + Send>>);
 
 impl Panics {
-    fn run<T>(&mut self, items: Vec<T>, work: impl Fn(T)) {
+    fn run<T>(&mut self, items: impl IntoIterator<Item = T>, work: impl Fn(T)) {
         for item in items {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(item))) {
                 self.0.get_or_insert(panic);
@@ -179,60 +218,54 @@ impl Table {
 
     /// Adds an operation. Returns its context, and the buffer if the caller shall post it now: not
     /// if others wait for room before it.
-    pub(crate) fn add(&mut self, endpoint: usize, post: Post, kept: Kept) -> (usize, Option<Buffer>) {
+    #[inline]
+    pub(crate) fn add(&mut self, endpoint: usize, post: &Post, kept: Kept) -> (usize, Option<Buffer>) {
         let slot = &mut self.slots[endpoint];
-        let direction = usize::from(post.is_receive());
-        if !slot.held[direction].is_empty() {
-            let context = self.insert(endpoint, post, kept, State::Held);
-            self.hold(context);
+        let is_receive = post.is_receive();
+        if !slot.held[usize::from(is_receive)].is_empty() {
+            let context = self.insert(endpoint, is_receive, kept, State::Posted);
+            self.hold(context, post);
             return (context, None);
         }
-        slot.posted[direction] += 1;
+        slot.posted[usize::from(is_receive)] += 1;
         // SAFETY: it is the only buffer of the operation; the entry keeps the bytes until the
         // engine has given it up.
         let buffer = unsafe { kept.lend() };
-        (self.insert(endpoint, post, kept, State::Posted), Some(buffer))
+        (self.insert(endpoint, is_receive, kept, State::Posted), Some(buffer))
     }
 
     /// Adds an operation that has ended before it was posted.
-    pub(crate) fn add_refused(
-        &mut self,
-        endpoint: usize,
-        post: Post,
-        kept: Kept,
-        (errno, why): (Errno, &str),
-    ) -> usize {
-        let context = self.insert(endpoint, post, kept, State::Held);
-        if let Some(entry) = self.get_mut(context) {
-            entry.state = State::Ended(Err(failure(context, errno, Cause::NotStarted, why)));
-        }
-        context
+    pub(crate) fn add_refused(&mut self, endpoint: usize, kept: Kept, (errno, why): (Errno, &str)) -> usize {
+        let refused = failure(0, errno, Cause::NotStarted, why);
+        self.insert(endpoint, false, kept, State::Ended(Err(refused)))
     }
 
-    fn insert(&mut self, endpoint: usize, post: Post, kept: Kept, state: State) -> usize {
+    #[inline]
+    fn insert(&mut self, endpoint: usize, is_receive: bool, kept: Kept, state: State) -> usize {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let entry = Entry { generation, endpoint, post, kept, state, waker: None, deadline: None, late: false };
+        let entry = Entry { generation, is_receive, late: false, endpoint, kept, state, waker: None, deadline: None };
         context_of(generation, self.entries.insert(entry))
     }
 
-    fn hold(&mut self, context: usize) {
+    #[cold]
+    fn hold(&mut self, context: usize, post: &Post) {
         let Some(entry) = self.get_mut(context) else { return };
-        entry.state = State::Held;
-        let (endpoint, receive) = (entry.endpoint, entry.post.is_receive());
-        self.slots[endpoint].held[usize::from(receive)].push_back(context);
+        entry.state = State::Held(Box::new(*post));
+        let (endpoint, is_receive) = (entry.endpoint, entry.is_receive);
+        self.slots[endpoint].held[usize::from(is_receive)].push_back(context);
         self.held += 1;
     }
 
     /// The engine refused an operation that [`Self::add`] had its caller post: without room it
     /// waits, otherwise it has ended. Returns whether it waits.
-    pub(crate) fn refused(&mut self, context: usize, errno: Errno, after: &mut After) -> bool {
+    pub(crate) fn refused(&mut self, context: usize, post: &Post, errno: Errno, after: &mut After) -> bool {
         let Some(entry) = self.get_mut(context) else { return false };
         let (endpoint, direction, abandoned) =
-            (entry.endpoint, usize::from(entry.post.is_receive()), matches!(entry.state, State::Abandoned));
+            (entry.endpoint, usize::from(entry.is_receive), matches!(entry.state, State::Abandoned));
         if errno == Errno::AGAIN && !abandoned {
             self.slots[endpoint].posted[direction] -= 1;
-            self.hold(context);
+            self.hold(context, post);
             return true;
         }
         self.end(context, Err(refusal(context, errno)), after);
@@ -247,11 +280,11 @@ impl Table {
         if self.held == 0 {
             return again;
         }
-        let Self { entries, slots, held, .. } = self;
+        let Self { entries, slots, held, awaited, .. } = self;
         for (_, slot) in slots {
             for (queue, posted) in slot.held.iter_mut().zip(&mut slot.posted) {
                 while let Some(context) = queue.front().copied() {
-                    let Some(entry) = entry_of(entries, context) else {
+                    let Some((entry, post)) = entry_of(entries, context).and_then(Entry::held) else {
                         queue.pop_front();
                         *held -= 1;
                         continue;
@@ -260,7 +293,7 @@ impl Table {
                     // refused it or has not had it; the entry keeps the bytes until the engine has
                     // given this one up.
                     let buffer = unsafe { entry.kept.lend() };
-                    match entry.post.issue(&slot.engine, context, buffer) {
+                    match post.issue(&slot.engine, context, buffer) {
                         Ok(()) => {
                             entry.state = State::Posted;
                             *posted += 1;
@@ -271,7 +304,7 @@ impl Table {
                         }
                         Err(errno) => {
                             entry.state = State::Ended(Err(refusal(context, errno)));
-                            after.wakers.extend(entry.waker.take());
+                            entry.wake(awaited, after);
                         }
                     }
                     queue.pop_front();
@@ -292,16 +325,18 @@ impl Table {
         if let Some(deadline) = entry.deadline {
             self.deadlines.remove(&(deadline, context));
         }
+        self.awaited -= usize::from(entry.waker.is_some());
         Some(entry)
     }
 
     /// An operation has ended.
+    #[inline]
     pub(crate) fn end(&mut self, context: usize, mut outcome: Outcome, after: &mut After) {
         let Some(entry) = entry_of(&mut self.entries, context) else { return };
         if matches!(entry.state, State::Posted | State::Abandoned)
             && let Some(slot) = self.slots.get_mut(entry.endpoint)
         {
-            slot.posted[usize::from(entry.post.is_receive())] -= 1;
+            slot.posted[usize::from(entry.is_receive)] -= 1;
         }
         if matches!(entry.state, State::Abandoned) {
             // SAFETY: the operation has completed, or was refused: the engine has no buffer of it.
@@ -316,31 +351,64 @@ impl Table {
             failure.text = "the operation did not complete before its deadline".into();
         }
         entry.state = State::Ended(outcome);
-        after.wakers.extend(entry.waker.take());
+        entry.wake(&mut self.awaited, after);
     }
 
     /// The outcome and the buffer of an operation if it has ended; otherwise `waker` will be woken.
     /// Also returns the waker that it replaces, to be dropped without the lock.
-    pub(crate) fn take(&mut self, context: usize, waker: Option<&Waker>) -> (Option<Ended>, Option<Waker>) {
-        let Some(entry) = self.get_mut(context) else { return (None, None) };
-        if matches!(entry.state, State::Ended(_)) {
-            let Some(entry) = self.remove(context) else { return (None, None) };
-            let State::Ended(outcome) = entry.state else { return (None, entry.waker) };
-            // SAFETY: the operation has ended: the engine has no buffer of it.
-            return (Some((outcome, unsafe { entry.kept.end() })), entry.waker);
+    pub(crate) fn take(&mut self, context: usize, waker: &Waker) -> (Option<Ended>, Option<Waker>) {
+        let ended = self.try_take(context);
+        if ended.is_some() {
+            return (ended, None);
         }
-        match waker {
-            Some(new) if !entry.waker.as_ref().is_some_and(|old| old.will_wake(new)) => {
-                (None, entry.waker.replace(new.clone()))
+        let Some(entry) = entry_of(&mut self.entries, context) else { return (None, None) };
+        match &entry.waker {
+            Some(old) if old.will_wake(waker) => (None, None),
+            Some(_) => (None, entry.waker.replace(waker.clone())),
+            None => {
+                self.awaited += 1;
+                entry.waker = Some(waker.clone());
+                (None, None)
             }
-            _ => (None, None),
         }
+    }
+
+    /// The outcome and the buffer of an operation if it has ended.
+    #[inline]
+    pub(crate) fn try_take(&mut self, context: usize) -> Option<Ended> {
+        // An operation that has ended has no waker: it was woken.
+        if !matches!(self.get_mut(context)?.state, State::Ended(_)) {
+            return None;
+        }
+        let entry = self.remove(context)?;
+        let State::Ended(outcome) = entry.state else { return None };
+        // SAFETY: the operation has ended: the engine has no buffer of it.
+        Some((outcome, unsafe { entry.kept.end() }))
+    }
+
+    /// The outcome and the buffer of an operation that has completed, and whose task asks for it.
+    #[inline]
+    pub(crate) fn take_completed(&mut self, completion: &Completion, after: &mut After) -> Option<Ended> {
+        let entry = self.remove(completion.context)?;
+        after.stale.extend(entry.waker);
+        if let Some(slot) = self.slots.get_mut(entry.endpoint) {
+            slot.posted[usize::from(entry.is_receive)] -= 1;
+        }
+        // SAFETY: the operation has completed: the engine has no buffer of it.
+        Some((Ok(*completion), unsafe { entry.kept.end() }))
+    }
+
+    /// Whether no operation has a task that waits, but perhaps this one.
+    pub(crate) fn is_awaited_alone(&self, context: usize) -> bool {
+        let own = || entry_of_ref(&self.entries, context).is_some_and(|entry| entry.waker.is_some());
+        self.awaited == 0 || (self.awaited == 1 && own())
     }
 
     /// The future of an operation is gone. Returns the endpoint if its engine has the operation.
     pub(crate) fn abandon(&mut self, context: usize) -> (After, Option<Arc<Engine>>) {
         let mut after = After::default();
-        let Some(entry) = self.get_mut(context) else { return (after, None) };
+        let Some(entry) = entry_of(&mut self.entries, context) else { return (after, None) };
+        self.awaited -= usize::from(entry.waker.is_some());
         after.stale.extend(entry.waker.take());
         if matches!(entry.state, State::Posted) {
             entry.state = State::Abandoned;
@@ -360,8 +428,8 @@ impl Table {
     }
 
     fn forget_held(&mut self, entry: &Entry, context: usize) {
-        if matches!(entry.state, State::Held) {
-            self.slots[entry.endpoint].held[usize::from(entry.post.is_receive())].retain(|held| *held != context);
+        if matches!(entry.state, State::Held(_)) {
+            self.slots[entry.endpoint].held[usize::from(entry.is_receive)].retain(|held| *held != context);
             self.held -= 1;
         }
     }
@@ -376,9 +444,9 @@ impl Table {
                 let endpoint = entry.endpoint;
                 return (after, Some(self.slots[endpoint].engine.clone()));
             }
-            State::Held => {
-                let (endpoint, receive) = (entry.endpoint, entry.post.is_receive());
-                self.slots[endpoint].held[usize::from(receive)].retain(|held| *held != context);
+            State::Held(_) => {
+                let (endpoint, is_receive) = (entry.endpoint, entry.is_receive);
+                self.slots[endpoint].held[usize::from(is_receive)].retain(|held| *held != context);
                 self.held -= 1;
                 let cancelled = failure(context, Errno::ECANCELED, Cause::Cancelled, Cause::Cancelled.text());
                 self.end(context, Err(cancelled), &mut after);
@@ -418,10 +486,16 @@ impl Table {
 
     /// The tasks of all operations.
     pub(crate) fn wake_all(&mut self) -> After {
+        self.awaited = 0;
         After {
             wakers: self.entries.iter_mut().filter_map(|(_, entry)| entry.waker.take()).collect(),
             ..After::default()
         }
+    }
+
+    /// Whether operations wait for room.
+    pub(crate) const fn has_held(&self) -> bool {
+        self.held > 0
     }
 
     /// How many operations there are, abandoned ones among them.
@@ -445,6 +519,12 @@ fn key_of(context: usize) -> Option<usize> {
     (context & u32::MAX as usize).checked_sub(1)
 }
 
+fn entry_of_ref(entries: &Slab<Entry>, context: usize) -> Option<&Entry> {
+    let entry = entries.get(key_of(context)?)?;
+    (entry.generation as usize == context >> 32).then_some(entry)
+}
+
+#[inline]
 fn entry_of(entries: &mut Slab<Entry>, context: usize) -> Option<&mut Entry> {
     let entry = entries.get_mut(key_of(context)?)?;
     (entry.generation as usize == context >> 32).then_some(entry)

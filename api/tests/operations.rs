@@ -1,6 +1,6 @@
 //! Operations between two endpoints of this process, over every provider that has them.
 
-use ofi::{Caps, Domain, EndpointType, Errno, Fabric, Info, MrAccess, Peer, RdmEndpoint, block_on};
+use ofi::{Caps, Domain, EndpointType, Errno, Fabric, Info, MrAccess, OpFlags, Peer, RdmEndpoint, block_on};
 use std::time::Duration;
 
 /// Two endpoints that know each other, in one domain.
@@ -66,6 +66,47 @@ fn more_operations_than_the_endpoint_has_room_for_wait_in_order() {
             }
         });
         assert_eq!(pair.domain.pending_operations(), 0);
+    });
+}
+
+#[test]
+fn a_short_send_over_an_open_link_of_shm_is_done_when_its_call_returns() {
+    let pair = pair("shm");
+    let met = async { (pair.one.send(pair.to_two, [0; 1]).await, pair.two.receive([0; 1]).await) };
+    block_on(met).1.0.unwrap();
+    let sends: Vec<_> = (0..8u8).map(|at| pair.one.send_tagged(pair.to_two, 7, vec![at; 8])).collect();
+    assert_eq!(pair.domain.pending_operations(), 0, "nobody has to look for their ends");
+    for (at, send) in (0..8u8).zip(sends) {
+        if at % 2 == 0 {
+            let (sent, back) = block_on(send);
+            let sent = sent.unwrap();
+            assert_eq!((sent.len(), sent.flags(), back), (8, OpFlags::TAGGED | OpFlags::SEND, vec![at; 8]));
+        } else {
+            send.cancel();
+            drop(send.timeout(Duration::ZERO));
+        }
+        let receive = pair.two.receive_tagged(7, 0, [0; 8]);
+        assert_eq!(block_on(receive).1, [at; 8], "it was sent, whatever became of its future");
+    }
+}
+
+#[test]
+fn short_sends_do_not_overtake_those_that_wait_for_room() {
+    with_each(|pair| {
+        let met = async { (pair.one.send(pair.to_two, [0; 4]).await, pair.two.receive([0; 4]).await) };
+        block_on(met).1.0.unwrap();
+        let count = 20_000u32;
+        let sends: Vec<_> = (0..count).map(|at| pair.one.send(pair.to_two, at.to_le_bytes())).collect();
+        assert!(pair.domain.pending_operations() > 0, "some wait");
+        block_on(async {
+            for at in 0..count {
+                let (received, buf) = pair.two.receive([0; 4]).await;
+                assert_eq!((received.unwrap().len(), u32::from_le_bytes(buf)), (4, at));
+            }
+            for send in sends {
+                send.await.0.unwrap();
+            }
+        });
     });
 }
 

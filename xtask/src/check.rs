@@ -83,6 +83,7 @@ const UNSAFE: &[&str] = &[
     "rdma/ffi/src/",
     "testing/sim/tests/",
     "api/src/buf.rs",
+    "api/src/erased.rs",
     "api/src/table.rs",
     "benches/",
 ];

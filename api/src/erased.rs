@@ -1,0 +1,181 @@
+//! Owned values of any type: small ones in place, others on the heap, so that a vector as the
+//! buffer of an operation costs no allocation.
+//! Invariant: `words` hold a value of the type that `kind` says, or the address of its box, until
+//! it is taken or dropped. A value in place may be moved with the words, by copying them: nothing
+//! refers to its own bytes.
+#![allow(unsafe_code)]
+
+use core::any::TypeId;
+use core::fmt;
+use core::mem::{ManuallyDrop, MaybeUninit};
+
+/// Room for a value in place: a vector's three words, and one more.
+type Words = [MaybeUninit<usize>; 4];
+
+/// Of which type a value is, and where it is.
+struct Kind {
+    type_id: fn() -> TypeId,
+    is_on_heap: bool,
+    /// # Safety
+    /// The words hold such a value, which nothing uses any more.
+    drop: unsafe fn(*mut Words),
+}
+
+/// The two kinds of a type.
+struct Kinds<T>(T);
+
+impl<T: Send + 'static> Kinds<T> {
+    const FITS: bool = size_of::<T>() <= size_of::<Words>() && align_of::<T>() <= align_of::<Words>();
+    const IN_PLACE: Kind = Kind {
+        type_id: TypeId::of::<T>,
+        is_on_heap: false,
+        drop: |words| {
+            // SAFETY: the caller promises that the words hold a value, and gives it up.
+            unsafe { words.cast::<T>().drop_in_place() }
+        },
+    };
+    const ON_HEAP: Kind = Kind {
+        type_id: TypeId::of::<T>,
+        is_on_heap: true,
+        drop: |words| {
+            // SAFETY: the caller promises that the words hold the address of a box.
+            let boxed = unsafe { words.cast::<*mut T>().read() };
+            // SAFETY: it was leaked as a box, and the caller gives it up.
+            drop(unsafe { Box::from_raw(boxed) });
+        },
+    };
+}
+
+/// An owned value.
+pub(crate) struct Erased {
+    words: Words,
+    kind: &'static Kind,
+}
+
+impl fmt::Debug for Erased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Erased")
+    }
+}
+
+impl Drop for Erased {
+    fn drop(&mut self) {
+        // SAFETY: the words hold a value of this kind, and nobody can use it any more.
+        unsafe { (self.kind.drop)(&raw mut self.words) }
+    }
+}
+
+impl Erased {
+    /// Keeps a value; also returns what `look` says of it: the place and the length of bytes that
+    /// it owns. Bytes within the value itself would move with it, so such a value goes to the heap.
+    #[inline]
+    pub(crate) fn new<T: Send + 'static>(
+        mut value: T,
+        look: impl Fn(&mut T) -> (*mut u8, usize),
+    ) -> (Self, (*mut u8, usize)) {
+        let mut words = [MaybeUninit::uninit(); 4];
+        if Kinds::<T>::FITS {
+            let place = words.as_mut_ptr().cast::<T>();
+            // SAFETY: the words have room for the value, and its alignment.
+            unsafe { place.write(value) };
+            // SAFETY: the value was just written, and nothing else refers to it.
+            let (base, len) = look(unsafe { &mut *place });
+            let within = place.addr()..place.addr() + size_of::<T>();
+            if len == 0 || !within.contains(&base.addr()) {
+                return (Self { words, kind: &Kinds::<T>::IN_PLACE }, (base, len));
+            }
+            // SAFETY: the value is there; the words are not used again before another is written.
+            value = unsafe { place.read() };
+        }
+        let boxed = Box::into_raw(Box::new(value));
+        // SAFETY: the words have room for a pointer.
+        unsafe { words.as_mut_ptr().cast::<*mut T>().write(boxed) };
+        // SAFETY: the box was just leaked, and nothing else refers to its value.
+        let bytes = look(unsafe { &mut *boxed });
+        (Self { words, kind: &Kinds::<T>::ON_HEAP }, bytes)
+    }
+
+    /// The value if it is of this type.
+    #[inline]
+    pub(crate) fn take<T: 'static>(self) -> Option<T> {
+        if (self.kind.type_id)() != TypeId::of::<T>() {
+            return None;
+        }
+        // Its words are read once more, and then forgotten.
+        let this = ManuallyDrop::new(self);
+        if this.kind.is_on_heap {
+            // SAFETY: the words hold the address of a box.
+            let boxed = unsafe { this.words.as_ptr().cast::<*mut T>().read() };
+            // SAFETY: it was leaked as a box of this type, and only this takes it back.
+            return Some(*unsafe { Box::from_raw(boxed) });
+        }
+        // SAFETY: the words hold a value of this type.
+        Some(unsafe { this.words.as_ptr().cast::<T>().read() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn of_vec(bytes: &mut Vec<u8>) -> (*mut u8, usize) {
+        (bytes.as_mut_ptr(), bytes.len())
+    }
+
+    fn of_array<const N: usize>(bytes: &mut [u8; N]) -> (*mut u8, usize) {
+        (bytes.as_mut_ptr(), N)
+    }
+
+    fn nothing<T>(_: &mut T) -> (*mut u8, usize) {
+        (core::ptr::null_mut(), 0)
+    }
+
+    #[test]
+    fn a_vector_stays_in_place_and_its_bytes_where_they_are() {
+        let vec = vec![1u8, 2, 3];
+        let at = vec.as_ptr();
+        let (erased, (base, len)) = Erased::new(vec, of_vec);
+        assert_eq!((base.cast_const(), len, erased.kind.is_on_heap), (at, 3, false));
+        let moved = Box::new(erased);
+        let back: Vec<u8> = moved.take().unwrap();
+        assert_eq!((back.as_ptr(), &back[..]), (at, &[1, 2, 3][..]));
+    }
+
+    #[test]
+    fn a_value_whose_bytes_lie_within_it_goes_to_the_heap() {
+        let (erased, (base, len)) = Erased::new([7u8; 8], of_array);
+        assert!(erased.kind.is_on_heap);
+        let moved = Box::new(erased);
+        // SAFETY: the array is on the heap, where it stays until it is taken.
+        assert_eq!(unsafe { core::slice::from_raw_parts(base, len) }, [7; 8]);
+        assert_eq!(moved.take::<[u8; 8]>(), Some([7; 8]));
+    }
+
+    #[test]
+    fn a_value_without_room_in_place_goes_to_the_heap() {
+        let (erased, _) = Erased::new([3u64; 5], nothing);
+        assert!(erased.kind.is_on_heap);
+        assert_eq!(erased.take::<[u64; 5]>(), Some([3; 5]));
+        #[repr(align(64))]
+        struct Aligned;
+        assert!(Erased::new(Aligned, nothing).0.kind.is_on_heap);
+    }
+
+    #[test]
+    fn another_type_is_not_taken_and_a_value_is_dropped_once() {
+        let shared = Arc::new(());
+        for on_heap in [false, true] {
+            let make = || match on_heap {
+                false => Erased::new(shared.clone(), nothing).0,
+                true => Erased::new((shared.clone(), [0u64; 4]), nothing).0,
+            };
+            assert_eq!(make().kind.is_on_heap, on_heap);
+            assert!(make().take::<u8>().is_none());
+            drop(make());
+            assert_eq!(Arc::strong_count(&shared), 1);
+        }
+        assert!(Erased::new(shared.clone(), nothing).0.take::<Arc<()>>().is_some());
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+}
