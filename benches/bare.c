@@ -233,7 +233,7 @@ static void run_socket(void)
 	stride = payload_stride();
 	in = alloc_payload(slots);
 	out = alloc_payload(slots);
-	fill_kept(out, rank);
+	fill_kept(out, slots, rank);
 	open_socket();
 	sample = measure(ping ? latency : windows, NULL, rank);
 	if (ping || rank == 0)
@@ -270,7 +270,7 @@ static void run_copy(void)
 	pin(0);
 	in = alloc_payload(1);
 	out = alloc_payload(1);
-	fill_kept(out, 0);
+	fill_kept(out, 1, 0);
 	sample = measure(copies, NULL, 0);
 	MUST(!memcmp(in, out, options.size));
 	print_result(strcmp(options.pattern, "copy") ? sample.count * (double) options.size / sample.elapsed :

@@ -121,7 +121,7 @@ void parse_options(int argc, char **argv)
 		case PROCESSES: options.processes = (int) number(name, optarg, 2, MAX_PROCESSES); break;
 		case LOCKING: options.locking = choice(name, optarg, "safe|domain"); break;
 		case BATCH: options.batch = (int) number(name, optarg, 1, 16); break;
-		case BUFFERS: options.buffers = choice(name, optarg, "kept|written|read|cold"); break;
+		case BUFFERS: options.buffers = choice(name, optarg, "kept|written|read|cold|apart"); break;
 		case COMPLETION: options.completion = choice(name, optarg, "send|inject|selective"); break;
 		case WAIT: options.wait = choice(name, optarg, "spin|sread|fd"); break;
 		case PROGRESS: options.progress = choice(name, optarg, "manual|auto"); break;
@@ -361,16 +361,16 @@ char *alloc_payload(int slots)
 	return alloc_pages(options.buffers == COLD ? COLD_SPAN : payload_stride() * (size_t) slots + options.size + 64);
 }
 
-void fill_kept(char *bytes, int sender)
+void fill_kept(char *bytes, int slots, int sender)
 {
 	size_t at = 0;
 
-	if (options.buffers != KEPT && options.buffers != COLD)
+	if (rewrites_buffers())
 		return;
 	do {
 		fill(bytes + at, options.size, payload_seed(0, sender));
 		if (options.corrupt)
 			corrupt(bytes + at);
-		at = next_place(at);
+		at = options.buffers == APART && --slots > 0 ? at + payload_stride() : next_place(at);
 	} while (at);
 }

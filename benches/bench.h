@@ -30,9 +30,10 @@ enum locking { SAFE, DOMAIN };
 /*
  * KEPT: one buffer on each side, not written between messages, as in the usual benchmarks. WRITTEN:
  * the sender rewrites the buffer before each send. READ: the receiver also reads and checks every
- * byte. COLD: buffers cycle through 64 MB.
+ * byte. COLD: buffers cycle through 64 MB. APART: as KEPT, but each message of a window has its own,
+ * as in programs that own their buffers.
  */
-enum buffers { KEPT, WRITTEN, READ, COLD };
+enum buffers { KEPT, WRITTEN, READ, COLD, APART };
 enum completion { SEND, INJECT, SELECTIVE };
 enum wait { SPIN, SREAD, FD };
 enum progress { MANUAL, AUTO };
@@ -137,13 +138,18 @@ static inline uint64_t first_word(uint64_t seed)
 	return seed * 0x9e3779b97f4a7c15u;
 }
 
+static inline int rewrites_buffers(void)
+{
+	return options.buffers == WRITTEN || options.buffers == READ;
+}
+
 /*
  * The seed of a message's bytes: its number and its sender, or only its sender where buffers are
  * not rewritten.
  */
 static inline uint64_t payload_seed(uint64_t number, int sender)
 {
-	return options.buffers == KEPT || options.buffers == COLD ? (uint64_t) (7 + sender) : 2 * number + (uint64_t) sender;
+	return rewrites_buffers() ? 2 * number + (uint64_t) sender : (uint64_t) (7 + sender);
 }
 
 /* Writes the payload of a message. */
@@ -184,8 +190,8 @@ static inline size_t next_place(size_t at)
 size_t payload_stride(void);
 char *alloc_payload(int slots);
 
-/* Fills buffers that are not rewritten. */
-void fill_kept(char *bytes, int sender);
+/* Fills the buffers of a window of `slots` messages that are not rewritten. */
+void fill_kept(char *bytes, int slots, int sender);
 
 /* Page-aligned memory, already touched. */
 char *alloc_pages(size_t size);

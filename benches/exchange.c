@@ -15,7 +15,7 @@
 
 static void write_slot(struct side *s, int slot, uint64_t number)
 {
-	if (options.buffers == WRITTEN || options.buffers == READ)
+	if (rewrites_buffers())
 		write_payload(slot_of(s, s->out, slot), number, s->rank);
 }
 
@@ -165,7 +165,7 @@ static void *run_thread(void *index)
 	participant = rank * options.threads + thread;
 	open_side(s, rank, thread);
 	make_buffers(s, ping ? 1 : options.window);
-	fill_kept(s->out, rank);
+	fill_kept(s->out, ping ? 1 : options.window, rank);
 	open_links(s, 0, options.peers);
 	mine = measure(pattern->run, s, rank);
 	if (thread == 0)

@@ -32,7 +32,7 @@ static void expose(void)
 	memory = alloc_pages(total);
 	memset(memory, 0, total);
 	/* The contents that rank 1 reads. */
-	fill_kept(memory, side->rank);
+	fill_kept(memory, 1, side->rank);
 	CALL(fi_mr_reg(side->domain, memory, total, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY + (uint64_t) side->rank, 0, &region,
 		NULL));
 	if (side->info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
@@ -229,7 +229,7 @@ int run_rma(void)
 	MUST(side);
 	open_side(side, rank, 0);
 	make_buffers(side, options.window);
-	fill_kept(side->out, rank);
+	fill_kept(side->out, options.window, rank);
 	open_links(side, 0, 1);
 	expose();
 	side->number = 0;

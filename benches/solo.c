@@ -51,7 +51,7 @@ int run_solo(void)
 		open_side(&sides[i], i, 0);
 		sides[i].neighbour = &sides[!i];
 		make_buffers(&sides[i], 1);
-		fill_kept(sides[i].out, i);
+		fill_kept(sides[i].out, 1, i);
 		sides[i].links[0].ep = open_endpoint(&sides[i], sides[i].info);
 		CALL(fi_getname(&sides[i].links[0].ep->fid, names[i], &(size_t) { NAME_SIZE }));
 	}

@@ -11,7 +11,7 @@ macro_rules! words {
             #[allow(dead_code, reason = "tests check that every value occurs")]
             pub(crate) const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The word on the command line.
+            /// The word on the command line, or in a name.
             pub(crate) fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
             }
@@ -59,11 +59,15 @@ words!(
 words!(Locking { Safe = "safe", Domain = "domain" });
 words!(
     /// Which side touches the payload between messages; see `benches/bench.h`.
-    Buffers { Kept = "kept", Written = "written", Read = "read", Cold = "cold" }
+    Buffers { Kept = "kept", Written = "written", Read = "read", Cold = "cold", Apart = "apart" }
 );
 words!(Completion { Send = "send", Inject = "inject", Selective = "selective" });
 words!(Wait { Spin = "spin", Sread = "sread", Fd = "fd" });
 words!(Progress { Manual = "manual", Auto = "auto" });
+words!(
+    /// Through which interface of ours: `benches/fabric.c` or `benches/futures.rs`.
+    Interface { C = "c", Futures = "futures" }
+);
 
 /// The quantity that a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,23 +96,6 @@ impl Counted {
 pub(crate) struct Unit {
     pub(crate) name: &'static str,
     pub(crate) less_is_better: bool,
-}
-
-/// A performance limit of this project.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Bar {
-    /// For the ratio to the rival.
-    Rival(f64),
-    /// For the ratio to the bare medium.
-    Bare(f64),
-    /// For the ratio to our own two-sided message.
-    Message(f64),
-    /// For the ratio to MPICH over our library.
-    Mpich(f64),
-    /// For the value itself.
-    Value(f64),
-    /// The same, or the rival's worst value if that is worse.
-    ValueOrRival(f64),
 }
 
 /// A section of the report.
@@ -196,6 +183,7 @@ pub(crate) struct Case {
     pub(crate) completion: Completion,
     pub(crate) wait: Wait,
     pub(crate) progress: Progress,
+    pub(crate) interface: Interface,
     /// Empty reads before a process yields its core; 0: it never yields.
     pub(crate) reads: usize,
     pub(crate) milliseconds: u32,
@@ -226,6 +214,7 @@ impl Case {
             completion: Completion::Send,
             wait: Wait::Spin,
             progress: Progress::Manual,
+            interface: Interface::C,
             reads: 0,
             milliseconds: 250,
         }
@@ -276,6 +265,7 @@ impl Case {
         add(self.wait == Wait::Sread, "fi_cq_sread".into());
         add(self.wait == Wait::Fd, "FI_WAIT_FD".into());
         add(self.progress == Progress::Auto, "automatic progress".into());
+        add(self.interface == Interface::Futures, self.interface.word().into());
         let crowd = matches!(self.pattern, Pattern::All | Pattern::Pairs | Pattern::Gap);
         let yields = self.reads > 0 && !self.is_collective();
         add(crowd && self.reads == 0 && self.wait == Wait::Spin, "never yields".into());
@@ -360,8 +350,11 @@ impl Case {
 
     /// Whether the samples measure cache-line latency themselves, or do not depend on it.
     pub(crate) fn is_bracketed(&self) -> bool {
-        !matches!(self.pattern, Pattern::All | Pattern::Pairs | Pattern::Gap | Pattern::Allreduce | Pattern::Barrier)
-            || self.processes == 2 && !self.is_collective()
+        let crowd = matches!(
+            self.pattern,
+            Pattern::All | Pattern::Pairs | Pattern::Gap | Pattern::Allreduce | Pattern::Barrier
+        );
+        self.interface == Interface::C && (!crowd || self.processes == 2 && !self.is_collective())
     }
 
     /// Whether the rival is MPICH's operation over the other library.
@@ -376,6 +369,18 @@ impl Case {
             Pattern::Solo => 2 * self.window,
             _ => self.window,
         }
+    }
+
+    /// Options of `benches/futures.rs`, without cores and duration.
+    pub(crate) fn arguments_of_futures(&self) -> Vec<String> {
+        let (size, window) = (self.size.to_string(), self.window.to_string());
+        let all = [
+            ("provider", self.provider.word()),
+            ("pattern", self.pattern.word()),
+            ("size", &size),
+            ("window", &window),
+        ];
+        all.into_iter().flat_map(|(name, value)| [format!("--{name}"), value.to_owned()]).collect()
     }
 
     /// Options of `benches/fabric.c`, without cores and duration.
@@ -402,6 +407,11 @@ impl Case {
         let words = words.map(|(name, value)| (name, value.to_owned()));
         let numbers = numbers.map(|(name, value)| (name, value.to_string()));
         words.into_iter().chain(numbers).flat_map(|(name, value)| [format!("--{name}"), value]).collect()
+    }
+
+    /// The same through our C interface, for futures.
+    pub(crate) fn through_c(&self) -> Option<Self> {
+        (self.interface == Interface::Futures).then_some(Self { interface: Interface::C, ..*self })
     }
 
     /// Our message with which the case is compared, and how many of its half round trips count: one
@@ -465,50 +475,6 @@ impl Case {
         }
     }
 
-    /// The limits of the case.
-    pub(crate) fn bars(&self) -> Vec<Bar> {
-        use {Bar::*, Pattern::*, Provider::*};
-        if self.counted != Counted::Value {
-            return Vec::new();
-        }
-        // A window of one message is a round trip.
-        let plain = self.is_plain() && self.window > 1 && self.buffers != Buffers::Cold;
-        match (self.provider, self.pattern, self.size) {
-            (Shm, Latency, 8) if plain => vec![Rival(0.6)],
-            (Shm, Latency, 64) if plain => vec![Rival(0.7)],
-            (Shm, Latency, 4096) if plain => vec![Rival(0.85)],
-            (Shm, Latency, 65_536) if plain => vec![Rival(0.75)],
-            (Shm, Latency, 262_144) if plain => vec![Rival(0.7)],
-            (Shm, Latency, MIB) if plain => vec![Rival(0.65)],
-            (Shm, Latency, MIB) if self.buffers == Buffers::Cold => vec![Rival(0.83)],
-            (Shm, Rate, 8) if plain && self.window == 64 => vec![Rival(1.6)],
-            (Shm, Stream, 65_536 | MIB) if plain => vec![Rival(1.5)],
-            (Shm, Stream, 4_194_304) if plain => vec![Rival(1.6)],
-            (Tcp, Latency, 8 | 64 | 4096) if plain => vec![Rival(0.95), Bare(1.12)],
-            (Tcp, Latency, 65_536) if plain => vec![Rival(0.85)],
-            (Tcp, Latency, MIB) if plain => vec![Rival(0.6)],
-            (Tcp, Rate, 8) if plain && self.window == 64 => vec![Rival(10.0)],
-            (Tcp, Stream, 65_536) if plain => vec![Rival(1.5), Bare(0.95)],
-            (Tcp, Stream, MIB) if plain => vec![Rival(2.0), Bare(0.95)],
-            (Udp, Latency, 64) if plain => vec![Bare(1.15)],
-            (Tcp, Write, 65_536) | (Tcp, Read, MIB) => vec![Rival(2.5)],
-            (Shm, Write, 65_536) | (Shm, Read, MIB) => vec![Rival(1.5)],
-            (Shm, InjectWrite, _) => vec![Rival(2.0)],
-            (Tcp | Shm, Put, _) | (Tcp, FetchAdd, _) => vec![Message(1.1)],
-            (Shm, FetchAdd, _) => vec![Message(1.5)],
-            (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
-            (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
-            (_, All | Pairs, _) => vec![Rival(1.0)],
-            // Milliseconds: ten for each process that shares one of two cores.
-            (_, Gap, _) => vec![ValueOrRival(f64::from(u8::try_from(self.processes).unwrap_or(u8::MAX)) * 5.0)],
-            (_, Allreduce | Barrier, _) => vec![Rival(1.1), Mpich(1.1)],
-            (_, Cancel | Reverse | Ends | Inserts, _) => vec![Value(0.5)],
-            (Tcp, MemoryOfPeer, _) => vec![Value(4.0)],
-            (Shm, MemoryOfEndpoint, _) => vec![Value(256.0)],
-            _ => Vec::new(),
-        }
-    }
-
     /// The place in a plot: plain cases over size or window.
     pub(crate) fn point(&self) -> Option<Point> {
         if self.counted != Counted::Value || !self.is_plain() || self.endpoint != Endpoint::Rdm {
@@ -554,6 +520,7 @@ impl Case {
             (_, Pattern::Put | Pattern::FetchAdd | Pattern::InjectWrite) => self.provider != Provider::Rxm,
             _ if crowd => self.processes <= 8,
             (_, Pattern::Latency) if self.wait == Wait::Sread => tcp && self.progress == Progress::Manual,
+            _ if self.interface == Interface::Futures => false,
             _ if self.buffers != Buffers::Kept => self.is_plain() && self.size == 64 * KIB,
             _ => self.is_plain() && (self.point().is_some() || (self.provider == Provider::Udp && self.size == 8)),
         }

@@ -2,7 +2,8 @@
 //! at least once.
 
 use crate::bench::case::{
-    Buffers, Case, Completion, Counted, Endpoint, KIB, Locking, MIB, Pattern, Progress, Provider, Section, Wait,
+    Buffers, Case, Completion, Counted, Endpoint, Interface, KIB, Locking, MIB, Pattern, Progress, Provider, Section,
+    Wait,
 };
 
 const WITHIN_AND_ACROSS: [Provider; 2] = [Provider::Tcp, Provider::Shm];
@@ -40,6 +41,9 @@ fn half_round_trips(cases: &mut Vec<Case>) {
         for size in [64, 64 * KIB, MIB] {
             cases.push(Case { endpoint: Endpoint::Msg, ..new(provider, size) });
         }
+    }
+    for provider in WITHIN_AND_ACROSS {
+        cases.push(Case { interface: Interface::Futures, ..new(provider, 64) });
     }
     cases.push(new(Provider::Rxm, 8));
     cases.push(new(Provider::Rxm, MIB));
@@ -92,6 +96,11 @@ fn streams(cases: &mut Vec<Case>) {
         }
         cases.push(Case { locking: Locking::Domain, batch: 16, ..new(provider, 64 * KIB) });
         cases.push(Case { endpoint: Endpoint::Msg, ..new(provider, 64 * KIB) });
+        // Each message of futures has a buffer of its own.
+        for (size, window) in [(64 * KIB, 64), (MIB, 16)] {
+            let (interface, buffers) = (Interface::Futures, Buffers::Apart);
+            cases.push(Case { interface, buffers, window, ..new(provider, size) });
+        }
     }
     cases.push(new(Provider::Udp, KIB));
 }
@@ -262,6 +271,7 @@ mod tests {
         every(Completion::ALL, |case| case.completion);
         every(Wait::ALL, |case| case.wait);
         every(Progress::ALL, |case| case.progress);
+        every(Interface::ALL, |case| case.interface);
         every(Section::ALL, |case| case.section);
         every(&[Counted::Value, Counted::SystemCalls, Counted::Instructions], |case| case.counted);
         every(&[1, 16], |case| case.batch);

@@ -2,6 +2,7 @@
 //! media. `case.rs` and `cases.rs` define the cases, `sample.rs` and `ucx.rs` take a sample,
 //! `stats.rs` compares samples, `report.rs` and `plots.rs` present them.
 
+mod bars;
 mod case;
 mod cases;
 mod machine;
@@ -15,7 +16,7 @@ mod ucx;
 
 use crate::disk;
 use crate::run::{Outcome, cargo, root};
-use case::{Case, Counted};
+use case::{Case, Counted, Interface};
 use mpich::Mpich;
 use report::{Entry, Report, Tool};
 use rival::Library;
@@ -108,7 +109,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         chosen.iter().for_each(|case| println!("{}", case.name()));
         return Ok(());
     }
-    let (bench, remarks) = prepare(options)?;
+    let (bench, remarks) = prepare(options, &chosen)?;
     let rounds = options.rounds();
     let mut report = Report {
         date: machine::first_line("date", &["+%F"]).unwrap_or_default(),
@@ -143,7 +144,7 @@ fn rival_name(options: &Options, rival: Option<&Library>) -> String {
 }
 
 /// Builds the programs and finds the libraries; also returns remarks, such as on missing tools.
-fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
+fn prepare(options: &Options, chosen: &[Case]) -> Result<(Bench, Vec<String>), String> {
     let [a, b] = match options.cores[..] {
         [] => machine::two_cores()?,
         [a, b] if a != b => [a, b],
@@ -161,7 +162,11 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     disk::copy(disk::target().join("release/libfabric.so"), folder.join("libfabric.so.1"))?;
     let fabric =
         ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale", "collective", "contexts"];
+    if chosen.iter().any(|case| case.interface == Interface::Futures) {
+        crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi", "--example", "futures"]))?;
+    }
     let programs = Programs {
+        futures: disk::target().join("release/examples/futures"),
         fabric: build(&work, &fabric, Some(&folder.join("libfabric.so.1")))?,
         bare: build(&work, &["bare", "bench"], None)?,
         work,
@@ -238,13 +243,16 @@ fn measure(bench: &Bench, case: Case, rounds: usize) -> Entry {
 
 fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
     let (case, Bench { programs, settings, .. }) = (entry.case, bench);
+    let through_c = case.through_c();
     let library = |entry: &mut Entry, tool: Tool, library: &Library| {
         if !entry.has_failed(tool) {
-            let take = || sample::of_library(programs, settings, &library.folder, &case, round);
+            let case = if tool == Tool::Ours { &case } else { through_c.as_ref().unwrap_or(&case) };
+            let take = || sample::of_library(programs, settings, &library.folder, case, round);
             entry.add(tool, if case.is_bracketed() { take() } else { bracketed(bench, round, take) });
         }
     };
     let mut turns = vec![(Tool::Ours, &bench.ours)];
+    turns.extend(through_c.map(|_| (Tool::C, &bench.ours)));
     turns.extend(bench.rival.as_ref().map(|rival| (Tool::Rival, rival)));
     if round % 2 == 1 {
         turns.reverse();

@@ -1,6 +1,7 @@
 //! The results, as rows on the terminal, as Markdown and as JSON.
 
-use crate::bench::case::{Bar, Case, Section};
+use crate::bench::bars::Bar;
+use crate::bench::case::{Case, Section};
 use crate::bench::machine::Machine;
 use crate::bench::stats::{Ratios, Sample, median_of};
 use serde_json::{Value, json};
@@ -18,11 +19,13 @@ pub(crate) enum Tool {
     Message,
     /// MPICH's collective operation over our library.
     Mpich,
+    /// Our C interface, for futures.
+    C,
 }
 
 impl Tool {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Ours, Self::Rival, Self::Bare, Self::UcxTagged, Self::UcxPut, Self::Message, Self::Mpich];
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Ours, Self::Rival, Self::Bare, Self::UcxTagged, Self::UcxPut, Self::Message, Self::Mpich, Self::C];
 
     /// Its name in JSON.
     fn key(self) -> &'static str {
@@ -34,6 +37,7 @@ impl Tool {
             Self::UcxPut => "ucx_put",
             Self::Message => "message",
             Self::Mpich => "mpich",
+            Self::C => "c",
         }
     }
 }
@@ -71,7 +75,7 @@ impl Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) case: Case,
-    series: [Vec<Sample>; 7],
+    series: [Vec<Sample>; 8],
     /// Sources that failed, with the reason.
     pub(crate) failures: Vec<(Tool, String)>,
 }
@@ -118,6 +122,7 @@ impl Entry {
             Bar::Bare(limit) => judge(Tool::Bare, limit),
             Bar::Message(limit) => judge(Tool::Message, limit),
             Bar::Mpich(limit) => judge(Tool::Mpich, limit),
+            Bar::C(limit) => judge(Tool::C, limit),
             Bar::Value(limit) => {
                 let values = || self.samples(Tool::Ours).iter().map(|sample| sample.value);
                 let worst = if less { values().max_by(f64::total_cmp) } else { values().min_by(f64::total_cmp) };
@@ -144,6 +149,10 @@ impl Entry {
                 Bar::Mpich(limit) => {
                     let ratios = median_and_worst(self.ratios(Tool::Mpich));
                     format!("{sign} {limit} × MPICH over ours of {}, {ratios}", or_dash(self.median(Tool::Mpich)))
+                }
+                Bar::C(limit) => {
+                    let (limit, ratios) = (number(*limit), median_and_worst(self.ratios(Tool::C)));
+                    format!("{sign} {limit} × our C interface of {}, {ratios}", or_dash(self.median(Tool::C)))
                 }
                 Bar::Value(limit) => format!("{sign} {limit} {}", self.case.unit().name),
                 Bar::ValueOrRival(limit) => format!("{sign} {limit} {} or their worst", self.case.unit().name),
@@ -205,6 +214,7 @@ impl Report {
             Tool::UcxPut => "UCX put",
             Tool::Message => "our message",
             Tool::Mpich => "MPICH over ours",
+            Tool::C => "our C interface",
         }
     }
 
@@ -400,6 +410,7 @@ impl Entry {
                 Bar::Bare(limit) => ("bare", limit),
                 Bar::Message(limit) => ("message", limit),
                 Bar::Mpich(limit) => ("mpich", limit),
+                Bar::C(limit) => ("c", limit),
                 Bar::Value(limit) => ("value", limit),
                 Bar::ValueOrRival(limit) => ("value or rival", limit),
             };

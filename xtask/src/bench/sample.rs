@@ -1,6 +1,6 @@
 //! Takes a sample: runs a benchmark program under a time limit, on given cores and a given library.
 
-use crate::bench::case::{Buffers, Case, Counted};
+use crate::bench::case::{Buffers, Case, Counted, Interface};
 use crate::bench::stats::Sample;
 use crate::disk;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ const COUNTS: (usize, usize) = (50, 550);
 pub(crate) struct Programs {
     /// `benches/fabric.c`, which loads a libfabric.
     pub(crate) fabric: PathBuf,
+    /// `benches/futures.rs`, which uses the crate.
+    pub(crate) futures: PathBuf,
     /// `benches/bare.c`, which uses no library.
     pub(crate) bare: PathBuf,
     /// The folder for temporary files.
@@ -90,6 +92,9 @@ pub(crate) fn of_library(
     case: &Case,
     round: usize,
 ) -> Result<Sample, String> {
+    if case.interface == Interface::Futures {
+        return of_futures(programs, settings, case, round);
+    }
     let mut arguments = case.arguments();
     arguments.extend(cores_option(settings.cores_in(round)));
     if case.counted != Counted::Value {
@@ -98,6 +103,14 @@ pub(crate) fn of_library(
     arguments.extend(["--milliseconds".to_owned(), (case.milliseconds / settings.share).to_string()]);
     let mut command = limited(&programs.fabric, settings.limit);
     take(command.args(&arguments).env("LD_LIBRARY_PATH", folder), settings.limit, round)
+}
+
+/// Measures a case through the crate's futures.
+fn of_futures(programs: &Programs, settings: &Settings, case: &Case, round: usize) -> Result<Sample, String> {
+    let [first, second] = settings.cores_in(round).map(|core| core.to_string());
+    let mut command = limited("taskset", settings.limit);
+    command.args(["-c", &first]).arg(&programs.futures).args(case.arguments_of_futures()).args(["--other", &second]);
+    take(command.args(["--milliseconds", &(case.milliseconds / settings.share).to_string()]), settings.limit, round)
 }
 
 /// Flips a bit of a message with each kind of buffers, and fails unless the program detects it.
