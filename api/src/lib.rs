@@ -32,6 +32,7 @@
 //! `tracing`: what the library has to say as events of the crate tracing, with the target `ofi` and
 //! the fields `provider` and `subsystem`: errors for lost connections (at most one a second
 //! for each endpoint) and truncated messages, warnings for refusals.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 

@@ -12,7 +12,7 @@ pub(crate) struct Row {
     pub(crate) reason: &'static str,
 }
 
-const PAGE: &str = include_str!("../../docs/refused.md");
+const PAGE: &str = include_str!("../refused.md");
 
 /// The rows, in the page's order.
 pub(crate) fn rows() -> impl Iterator<Item = Row> {
