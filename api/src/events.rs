@@ -27,6 +27,14 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
+    /// The oldest event. The end of a connection stays: each task that asks learns of it.
+    fn take(&mut self) -> Option<Result<EventKind>> {
+        if let Some(Ok(EventKind::Shutdown)) = self.events.front() {
+            return Some(Ok(EventKind::Shutdown));
+        }
+        self.events.pop_front()
+    }
+
     fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + use<> {
         core::mem::take(&mut self.wakers).into_values()
     }
@@ -134,6 +142,29 @@ impl Subscription {
     }
 }
 
+impl Subscription {
+    /// The next event, for the one event queue that has the subscription: it keeps the waker until
+    /// there is an event, or another waker. Without a context no task is woken.
+    pub(crate) fn poll_next(&self, context: Option<&mut Context<'_>>) -> Poll<Result<EventKind>> {
+        /// No wait has this number.
+        const OF_QUEUE: u64 = 0;
+        let Self { events, owner } = self;
+        events.turn();
+        let mut subscribers = events.subscribers();
+        let Some(pending) = subscribers.by_owner.get_mut(owner) else { return Poll::Pending };
+        if let Some(event) = pending.take() {
+            return Poll::Ready(event);
+        }
+        let Some(context) = context else { return Poll::Pending };
+        let replaced = pending.wakers.insert(OF_QUEUE, context.waker().clone());
+        drop(subscribers);
+        // Without the lock: it may be the last one of a task.
+        drop(replaced);
+        reactor::watch(events, context.waker());
+        Poll::Pending
+    }
+}
+
 /// A task's wait for an event; dropping it removes all traces of it.
 struct Wait<'a> {
     subscription: &'a Subscription,
@@ -150,11 +181,7 @@ impl Wait<'_> {
         let mut subscribers = events.subscribers();
         let Subscribers { by_owner, deadlines, .. } = &mut *subscribers;
         if let Some(pending) = by_owner.get_mut(owner) {
-            if let Some(Ok(EventKind::Shutdown)) = pending.events.front() {
-                // It stays: each task that asks learns that the connection has ended.
-                return Poll::Ready(Ok(EventKind::Shutdown));
-            }
-            if let Some(event) = pending.events.pop_front() {
+            if let Some(event) = pending.take() {
                 return Poll::Ready(event);
             }
             if late {

@@ -90,7 +90,7 @@ pub struct Domain(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) open: OpenEndpoint,
-    regions: Option<Arc<Regions>>,
+    pub(crate) regions: Option<Arc<Regions>>,
     pub(crate) pump: Arc<Operations>,
     pub(crate) fabric: Fabric,
     /// Makes progress, with FI_PROGRESS_AUTO.

@@ -16,7 +16,8 @@
 //!
 //! - The terms are libfabric's, so that its manual pages stay useful; each item names its page.
 //! - An [`Operation`] owns its buffer until it ends, and then gives it back: nothing can be freed
-//!   or changed too early, and dropping a future is sound. Every function of this crate is safe.
+//!   or changed too early, and dropping a future is sound. Every function of this crate is safe, but the
+//!   one that registers memory which the crate does not own.
 //! - Operations are futures. [`block_on`] runs them without an executor. With the feature `tokio`
 //!   they run in a tokio runtime, and with `async-io` in any executor. There is no thread unless a
 //!   domain is opened with [`ProgressModel::AUTO`], and no polling: tasks that wait use no
@@ -40,12 +41,14 @@ mod atomic;
 mod av;
 mod buf;
 mod closing;
+mod counter;
 mod dgram;
 pub mod doctor;
 mod drivers;
 mod endpoint;
 mod engine;
 mod erased;
+mod event_queue;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod events;
 mod fabric;
@@ -62,9 +65,11 @@ mod msg;
 mod operation;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod operations;
+mod pool;
 pub mod published;
 #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for reactors"))]
 mod pump;
+mod queue;
 mod rdm;
 mod reactor;
 mod region;
@@ -80,14 +85,16 @@ pub mod sim;
 pub use atomic::{Element, Fetch};
 pub use av::{AddressVector, Peer};
 pub use buf::{IoBuf, IoBufMut};
+pub use counter::Counter;
 pub use dgram::DatagramEndpoint;
+pub use event_queue::{Event, EventQueue};
 pub use fabric::{Domain, Fabric};
 pub use incoming::{ConnectionIncoming, Incoming, ReceivedMessage};
 pub use info::{Attributes, Info, InfoBuilder, QueryError, discover};
 pub use message::Message;
 pub use msg::{ConnectionRequest, MsgEndpoint, MsgListener};
 pub use ofi_core::atomic::AtomicOp;
-pub use ofi_core::caps::{MrAccess, MsgOrder};
+pub use ofi_core::caps::{BindFlags, MrAccess, MsgOrder};
 pub use ofi_core::error::Result;
 pub use ofi_core::info::Hints;
 pub use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
@@ -102,6 +109,8 @@ pub use ofi_engine::{Exchanged, PeerStatistics, Statistics, Traffic};
 pub use ofi_registry::{Query, Refusal, Refusals, params};
 pub use operation::{Completion, Operation, OperationError};
 pub use parker::block_on;
-pub use rdm::RdmEndpoint;
+pub use pool::{BufferPool, PooledBuf};
+pub use queue::{CompletionQueue, QueueEntry};
+pub use rdm::{RdmBuilder, RdmEndpoint};
 pub use region::{MemoryRegion, RemoteKey};
 pub use statistics::prometheus;

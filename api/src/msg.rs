@@ -4,6 +4,7 @@ use crate::atomic::{Element, Fetch};
 use crate::av::AddressVector;
 use crate::buf::{IoBuf, IoBufMut};
 use crate::endpoint::Inner;
+use crate::event_queue::Event;
 use crate::events::Subscription;
 use crate::fabric::{Domain, Fabric};
 use crate::incoming::{ConnectionIncoming, Incoming};
@@ -12,6 +13,7 @@ use crate::message::{ANY, CONNECTED, Message};
 use crate::operation::Operation;
 use crate::region::RemoteKey;
 use core::fmt;
+use core::task::{Context, Poll, ready};
 use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
 use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
@@ -106,6 +108,21 @@ impl MsgListener {
             if let EventKind::ConnectionRequest(request) = self.events.next(limit).await? {
                 return Ok(ConnectionRequest { request, listener: self.engine.clone() });
             }
+        }
+    }
+}
+
+impl MsgListener {
+    /// The next event, for an event queue.
+    pub(crate) fn poll_event(&self, mut context: Option<&mut Context<'_>>) -> Poll<Event> {
+        loop {
+            return Poll::Ready(match ready!(self.events.poll_next(context.as_deref_mut())) {
+                Ok(EventKind::ConnectionRequest(request)) => {
+                    Event::ConnectionRequest(ConnectionRequest { request, listener: self.engine.clone() })
+                }
+                Ok(_) => continue,
+                Err(error) => Event::Failed(error),
+            });
         }
     }
 }
@@ -223,6 +240,17 @@ impl MsgEndpoint {
         let ep = Self::open(domain, info)?;
         ep.inner.engine().control.clone().connect(to, data)?;
         ep.established().await
+    }
+
+    /// The end of the connection, for an event queue.
+    pub(crate) fn poll_event(&self, mut context: Option<&mut Context<'_>>) -> Poll<Event> {
+        loop {
+            return Poll::Ready(match ready!(self.events.poll_next(context.as_deref_mut())) {
+                Ok(EventKind::Shutdown) => Event::Shutdown,
+                Ok(_) => continue,
+                Err(error) => Event::Failed(error),
+            });
+        }
     }
 
     async fn established(self) -> Result<(Self, Vec<u8>)> {

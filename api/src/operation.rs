@@ -9,7 +9,7 @@ use crate::table::Outcome;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 use ofi_core::{Cause, Errno, Error, Failure, FiAddr, OpFlags};
 use std::sync::Arc;
 use std::time::Duration;
@@ -248,6 +248,21 @@ impl<'a, B: 'static> Operation<'a, B> {
         let (pump, context) = (self.pump, self.context());
         let ended = pump.try_take(context).or_else(|| pump.turn_for(context));
         ended.map(|(outcome, owner)| self.finish(outcome, owner))
+    }
+
+    /// Whether it is an operation of this pump.
+    pub(crate) fn is_of(&self, pump: &Arc<Operations>) -> bool {
+        Arc::ptr_eq(self.pump, pump)
+    }
+
+    /// The result and the buffer if the operation has ended; otherwise `waker` will be woken by the
+    /// turn that finds its end. Makes no progress.
+    pub(crate) fn try_take(&mut self, waker: &Waker) -> Option<(Result<Completion, OperationError>, B)> {
+        if let Some(done) = self.take_done() {
+            return Some(done);
+        }
+        let (outcome, owner) = self.pump.take(self.context(), waker)?;
+        Some(self.finish(outcome, owner))
     }
 
     #[inline]

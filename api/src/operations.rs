@@ -1,6 +1,7 @@
 //! The pump of a domain's operations: posts them, and reads the queue that reports their ends.
 
 use crate::buf::Kept;
+use crate::counter::Counting;
 use crate::drivers::Drivers;
 use crate::engine::{Engine, Post};
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
@@ -35,6 +36,7 @@ pub(crate) struct Operations {
     /// Operations wait for room or have a deadline: a turn looks at them also if nothing has ended.
     /// Written under the table's lock.
     is_due: AtomicBool,
+    counting: Arc<Counting>,
     automatic: bool,
 }
 
@@ -55,18 +57,21 @@ impl Operations {
         let timed = Arc::new(timed);
         let queue = Queue::unbounded(membarrier::locks(), 256, timed.clone(), Waiting::Sleeping);
         let table = membarrier::locks().cell(Table::default());
-        Self {
-            drivers: Drivers::default(),
-            table,
-            queue: Arc::new(queue),
-            timed,
-            is_due: AtomicBool::new(false),
-            automatic,
-        }
+        let (is_due, counting) = (AtomicBool::new(false), Arc::new(Counting::new(timed.clone())));
+        Self { drivers: Drivers::default(), table, queue: Arc::new(queue), timed, is_due, counting, automatic }
     }
 
     pub(crate) const fn queue(&self) -> &Arc<Queue<Park>> {
         &self.queue
+    }
+
+    pub(crate) const fn timed(&self) -> &Arc<Timed> {
+        &self.timed
+    }
+
+    /// The tasks that wait for counters.
+    pub(crate) const fn counting(&self) -> &Arc<Counting> {
+        &self.counting
     }
 
     pub(crate) fn add_endpoint(&self, engine: Arc<Engine>) -> usize {
@@ -144,6 +149,9 @@ impl Operations {
         loop {
             let mut read = ArrayVec::<Completion, BATCH>::new();
             let result = self.queue.read(BATCH, |completion| read.push(*completion));
+            if self.counting.is_due() {
+                self.counting.wake();
+            }
             if result == Err(Errno::AGAIN) && !self.is_due() {
                 return ended;
             }

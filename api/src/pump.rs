@@ -41,12 +41,13 @@ pub(crate) struct Timed {
     inner: Arc<dyn WaitObject>,
     /// The same if the system has it: it is not simulated.
     fd: Option<Arc<FdWaitObject>>,
-    /// When the engine, and when the operations want to wake up.
-    timers: Mutex<[Option<Instant>; 2]>,
+    /// When the engine, the operations and the waits for counters want to wake up.
+    timers: Mutex<[Option<Instant>; 3]>,
 }
 
 const OF_ENGINE: usize = 0;
 pub(crate) const OF_OPERATIONS: usize = 1;
+pub(crate) const OF_COUNTERS: usize = 2;
 
 impl Timed {
     pub(crate) fn new() -> Result<Self> {

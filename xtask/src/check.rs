@@ -84,6 +84,7 @@ const UNSAFE: &[&str] = &[
     "testing/sim/tests/",
     "api/src/buf.rs",
     "api/src/erased.rs",
+    "api/src/region.rs",
     "api/src/table.rs",
     "benches/",
 ];

@@ -7,4 +7,4 @@ pub(crate) mod deferred;
 pub mod eq;
 pub(crate) mod reporter;
 pub(crate) mod sinks;
-pub(crate) mod threshold;
+pub mod threshold;

@@ -1,0 +1,248 @@
+//! Completion queues, counters and event queues, foreign memory and pools of buffers.
+#![cfg(all(feature = "tcp", feature = "shm"))]
+
+use core::future::Future;
+use futures_lite::future::{or, zip};
+use ofi::{
+    BindFlags, BufferPool, CompletionQueue, Counter, Domain, EndpointType, Errno, Event, EventQueue, Fabric, Info,
+    MemoryRegion, MrAccess, MsgEndpoint, MsgListener, Peer, RdmEndpoint, block_on,
+};
+use std::time::Duration;
+
+/// How long a test waits for what has to come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn info(provider: &str, kind: EndpointType) -> Info {
+    let query = Info::builder().provider(provider).endpoint(kind);
+    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
+    query.query().unwrap_or_else(|error| panic!("{error}")).remove(0)
+}
+
+/// An endpoint in a domain of its own, and what counts peers' writes to its memory.
+struct End {
+    ep: RdmEndpoint,
+    region: MemoryRegion,
+    written: Counter,
+    bytes: Counter,
+    domain: Domain,
+}
+
+impl End {
+    fn open(info: &Info) -> Self {
+        let domain = Fabric::open(info).unwrap().domain(info).unwrap();
+        let (written, bytes) = (Counter::open(&domain), Counter::open_for_bytes(&domain));
+        let ep = RdmEndpoint::builder(&domain, info).counter(&written, BindFlags::REMOTE_WRITE);
+        let ep = ep.counter(&bytes, BindFlags::TRANSMIT).open().unwrap();
+        let region = domain.register(vec![0; 4096], MrAccess::REMOTE).unwrap();
+        Self { ep, region, written, bytes, domain }
+    }
+
+    fn is_shm(&self) -> bool {
+        self.ep.local_addr().unwrap().to_string().contains("shm")
+    }
+
+    fn peer(&self, other: &Self) -> Peer {
+        self.ep.peer(other.ep.local_addr().unwrap()).unwrap()
+    }
+}
+
+fn over_each(test: impl Fn(&End, &End, Peer)) {
+    for provider in ["tcp", "shm"] {
+        let info = info(provider, EndpointType::RDM);
+        let (one, two) = (End::open(&info), End::open(&info));
+        test(&one, &two, one.peer(&two));
+    }
+}
+
+/// What an operation comes to while another domain makes progress too.
+fn run<T>(future: impl Future<Output = T>, other: &End) -> T {
+    let serving = async {
+        other.domain.serve().await;
+        unreachable!("it never ends")
+    };
+    block_on(or(future, serving))
+}
+
+#[test]
+fn a_queue_returns_contexts_and_buffers_in_the_order_of_the_ends() {
+    over_each(|one, two, peer| {
+        let mut queue = CompletionQueue::open(&two.domain);
+        for tag in 0..64u64 {
+            queue.push(tag, two.ep.receive_tagged(tag, 0, vec![0; 8])).unwrap();
+        }
+        assert!(queue.read().is_none() && queue.len() == 64, "nothing was sent");
+        // The last receives end first.
+        run(
+            async {
+                for tag in (0..64u64).rev() {
+                    one.ep.send_tagged(peer, tag, tag.to_le_bytes()).await.0.unwrap();
+                }
+            },
+            two,
+        );
+        for tag in (0..64u64).rev() {
+            let entry = run(queue.next(), one).unwrap();
+            assert_eq!((entry.context, entry.result.unwrap().tag()), (tag, Some(tag)));
+            assert_eq!(entry.buffer, tag.to_le_bytes());
+        }
+        assert!(queue.is_empty() && block_on(queue.next()).is_none());
+    });
+}
+
+#[test]
+fn a_queue_that_is_read_needs_no_executor_and_reports_failures() {
+    over_each(|one, two, peer| {
+        let (mut sends, mut receives) = (CompletionQueue::open(&one.domain), CompletionQueue::open(&two.domain));
+        receives.push("short", two.ep.receive([0; 2])).unwrap();
+        sends.push("long", one.ep.send(peer, [1; 8])).unwrap();
+        let start = ofi_os::clock::now();
+        let (mut sent, mut received) = (None, None);
+        while sent.is_none() || received.is_none() {
+            sent = sent.or_else(|| sends.read());
+            received = received.or_else(|| receives.read());
+            assert!(ofi_os::clock::now().since(start) < LIMIT);
+        }
+        sent.unwrap().result.unwrap();
+        let received = received.unwrap();
+        assert_eq!((received.result.unwrap_err().errno(), received.buffer), (Errno::ETRUNC, [1; 2]));
+    });
+}
+
+#[test]
+fn a_queue_refuses_operations_of_another_domain_and_cancels_its_own_when_it_is_dropped() {
+    over_each(|one, two, _| {
+        let mut queue = CompletionQueue::open(&one.domain);
+        queue.push((), one.ep.receive([0; 8])).unwrap();
+        assert_eq!(queue.push((), two.ep.receive([0; 8])).unwrap_err().errno(), Errno::EINVAL);
+        drop(queue);
+        block_on(async { drop(one.ep.receive([0; 1]).timeout(Duration::from_millis(1)).await) });
+        assert_eq!((one.domain.pending_operations(), two.domain.pending_operations()), (0, 0));
+    });
+}
+
+#[test]
+fn a_task_that_sleeps_is_woken_when_peers_have_written_often_enough() {
+    over_each(|one, two, peer| {
+        let key = two.region.remote_key();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| block_on(two.written.wait_within(100, LIMIT)));
+            for at in 0..100 {
+                // Long enough for the other thread to sleep, now and then.
+                if at % 25 == 0 {
+                    std::thread::park_timeout(Duration::from_millis(5));
+                }
+                block_on(one.ep.write(peer, key.at(8 * at), at.to_le_bytes())).0.unwrap();
+            }
+            waits.join().unwrap().unwrap();
+        });
+        assert_eq!((two.written.read(), two.written.read_errors()), (100, 0));
+        two.written.set(0);
+        let late = block_on(two.written.wait_within(1, Duration::from_millis(5))).unwrap_err();
+        assert_eq!((late.errno(), two.written.read()), (Errno::ETIMEDOUT, 0));
+    });
+}
+
+#[test]
+fn a_change_by_another_thread_wakes_a_task_that_sleeps() {
+    over_each(|one, _, _| {
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| block_on(one.written.wait_within(3, LIMIT)));
+            std::thread::park_timeout(Duration::from_millis(5));
+            (0..3).for_each(|_| one.written.add(1));
+            waits.join().unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_counter_counts_bytes_and_a_wait_ends_when_an_operation_fails() {
+    over_each(|one, two, peer| {
+        let receive = two.ep.receive(vec![0; 100]);
+        run(one.ep.send(peer, vec![1; 100]), two).0.unwrap();
+        run(receive, one).0.unwrap();
+        assert_eq!(one.bytes.read(), 100);
+        let gone = RdmEndpoint::open(&two.domain, &info(if one.is_shm() { "shm" } else { "tcp" }, EndpointType::RDM));
+        let gone = one.ep.peer(gone.unwrap().local_addr().unwrap()).unwrap();
+        let (waited, sent) = block_on(zip(one.bytes.wait_within(1 << 40, LIMIT), one.ep.send(gone, vec![1; 8])));
+        assert_eq!((waited.unwrap_err().errno(), sent.0.is_err()), (Errno::EAVAIL, true));
+        assert_eq!(one.bytes.read_errors(), 1);
+    });
+}
+
+#[test]
+fn an_event_queue_reports_requests_ends_and_failures_under_their_keys() {
+    for provider in ["tcp", "shm"] {
+        let info = info(provider, EndpointType::MSG);
+        let fabric = Fabric::open(&info).unwrap();
+        let domain = fabric.domain(&info).unwrap();
+        let listeners = [0, 1].map(|_| MsgListener::listen(&fabric, &info).unwrap());
+        let mut requests = EventQueue::open();
+        for (number, listener) in listeners.iter().enumerate() {
+            requests.add_listener(number, listener);
+        }
+        assert!(requests.read().is_none());
+        let mut ends = Vec::new();
+        for number in [1, 0, 1] {
+            let to = listeners[number].local_addr().unwrap();
+            let server = async {
+                let (key, event) = requests.next().await;
+                let Event::ConnectionRequest(request) = event else { panic!("{event:?}") };
+                assert_eq!(key, number);
+                request.accept(&domain).await
+            };
+            let (client, server) = block_on(zip(MsgEndpoint::connect(&domain, &info, to), server));
+            ends.push((client.unwrap(), server.unwrap()));
+        }
+        let (clients, servers): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+        let mut events = EventQueue::open();
+        servers.iter().zip(["first", "second", "third"]).for_each(|(ep, key)| events.add_endpoint(key, ep));
+        assert!(events.read().is_none(), "{provider}: all are connected");
+        let [first, second, third] = <[MsgEndpoint; 3]>::try_from(clients).unwrap();
+        for (client, key) in [(second, "second"), (third, "third"), (first, "first")] {
+            block_on(client.close());
+            let (of, event) = block_on(events.next());
+            assert!(of == key && matches!(event, Event::Shutdown), "{provider}: {of} {event:?}");
+        }
+        assert!(events.read().is_none(), "each end is reported once");
+    }
+}
+
+#[test]
+fn foreign_memory_is_accessed_until_it_is_closed() {
+    over_each(|one, two, peer| {
+        let mut memory = vec![7u8; 4096];
+        // SAFETY: nothing touches the memory until the region is closed, below.
+        let region = unsafe { two.domain.register_foreign(memory.as_mut_ptr(), 4096, MrAccess::REMOTE).unwrap() };
+        let key = region.remote_key();
+        run(one.ep.write(peer, key.at(100), [1u8; 8]), two).0.unwrap();
+        let (read, bytes) = run(one.ep.read(peer, key.at(99), [0u8; 3]), two);
+        read.unwrap();
+        assert_eq!(bytes, [7, 1, 1]);
+        region.write(0, b"own").unwrap();
+        let start = ofi_os::clock::now();
+        while !region.try_close() {
+            two.written.read();
+            assert!(ofi_os::clock::now().since(start) < LIMIT);
+        }
+        assert!(run(one.ep.write(peer, key, [2u8; 8]), two).0.is_err());
+        drop(region);
+        assert_eq!((&memory[..3], &memory[99..102]), (&b"own"[..], &[7, 1, 1][..]));
+        // SAFETY: there is no memory to touch.
+        let none = unsafe { two.domain.register_foreign(core::ptr::null_mut(), 0, MrAccess::REMOTE) };
+        assert_eq!(none.unwrap_err().errno(), Errno::EINVAL);
+    });
+}
+
+#[test]
+fn a_buffer_returns_to_its_pool_when_its_operation_has_ended() {
+    let pool = BufferPool::new(300_000, 2);
+    over_each(|one, two, peer| {
+        drop(one.ep.send(peer, pool.take()));
+        drop(two.ep.receive(pool.take()));
+        let kept = [pool.take(), pool.take(), pool.take()];
+        let receive = two.ep.receive(vec![0; 300_000]);
+        run(zip(one.ep.send(peer, pool.take()), receive), two).0.0.unwrap();
+        drop(kept);
+    });
+    assert_eq!(pool.spare(), 2, "no more than it shall keep");
+}
