@@ -3,13 +3,10 @@
 use crate::fabric::Domain;
 use ahash::RandomState;
 use core::fmt;
-use core::ops::DerefMut;
-use hashbrown::HashMap;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, FiAddr};
 use ofi_os::membarrier;
-use ofi_sync::lock::{LockKind, Park};
-use ofi_sync::park::ParkCell;
+use ofi_sync::handles::Handles;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -44,7 +41,7 @@ impl fmt::Debug for Peer {
 impl Peer {
     /// The handle, if it is one of that address vector and its address is still there.
     pub(crate) fn of(self, av: &AddressVector) -> Option<FiAddr> {
-        (self.av == av.id && av.handles.has(self)).then_some(self.handle)
+        (self.av == av.id && av.handles.has(self.handle, self.insertion)).then_some(self.handle)
     }
 }
 
@@ -66,48 +63,10 @@ impl Peer {
 #[derive(Clone, Debug)]
 pub struct AddressVector {
     pub(crate) engine: Arc<ofi_engine::AddressVector>,
-    handles: Arc<Handles>,
+    /// The engine gives the handle of a removed address to a later one: the insertions tell them
+    /// apart.
+    handles: Arc<Handles<FiAddr, RandomState>>,
     id: u64,
-}
-
-/// The handles that stand for an address. The engine gives the handle of a removed address to a
-/// later one: the insertions tell them apart.
-#[derive(Debug)]
-struct Handles {
-    /// The number of the latest insertion when a handle last lost its address: peers of later
-    /// insertions are valid.
-    removed: AtomicU64,
-    known: ParkCell<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    insertions: u64,
-    /// By handle: the insertion that gave it its address, and how often that was inserted.
-    by_handle: HashMap<FiAddr, (u64, usize), RandomState>,
-}
-
-impl Default for Handles {
-    fn default() -> Self {
-        Self { removed: AtomicU64::new(0), known: membarrier::locks().cell(Known::default()) }
-    }
-}
-
-impl Handles {
-    fn known(&self) -> impl DerefMut<Target = Known> + '_ {
-        Park::lock(&self.known)
-    }
-
-    #[inline]
-    fn has(&self, peer: Peer) -> bool {
-        // Relaxed: a program that uses a handle while another thread removes it may come before.
-        self.removed.load(Ordering::Relaxed) < peer.insertion || self.is_known(peer)
-    }
-
-    #[cold]
-    fn is_known(&self, peer: Peer) -> bool {
-        self.known().by_handle.get(&peer.handle).is_some_and(|(insertion, _)| *insertion == peer.insertion)
-    }
 }
 
 impl AddressVector {
@@ -116,12 +75,13 @@ impl AddressVector {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the numbers must differ.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { engine: Arc::new(ofi_engine::AddressVector::new(0, false)), handles: Arc::new(Handles::default()), id }
+        let handles = Arc::new(Handles::new(membarrier::locks(), RandomState::new()));
+        Self { engine: Arc::new(ofi_engine::AddressVector::new(0, false)), handles, id }
     }
 
     /// The peer that a handle of the engine stands for now.
     pub(crate) fn peer_of(&self, handle: FiAddr) -> Option<Peer> {
-        let insertion = self.handles.known().by_handle.get(&handle)?.0;
+        let insertion = self.handles.lock().insertion(handle)?;
         Some(Peer { handle, av: self.id, insertion })
     }
 
@@ -130,15 +90,9 @@ impl AddressVector {
     /// # Errors
     /// ENOMEM if there is no memory for it.
     pub fn insert(&self, addr: Addr) -> Result<Peer> {
-        let mut known = self.handles.known();
+        let mut known = self.handles.lock();
         let handle = self.engine.try_insert(addr).map_err(|errno| Error::new(errno, format!("insert {addr}")))?;
-        let Known { insertions, by_handle } = &mut *known;
-        let (insertion, times) = by_handle.entry(handle).or_insert_with(|| {
-            *insertions += 1;
-            (*insertions, 0)
-        });
-        *times += 1;
-        Ok(Peer { handle, av: self.id, insertion: *insertion })
+        Ok(Peer { handle, av: self.id, insertion: known.inserted(handle) })
     }
 
     /// Removes an address, once for each time that it was inserted (fi_av_remove). Then endpoints
@@ -162,17 +116,13 @@ impl AddressVector {
     pub fn remove(&self, peer: Peer) -> Result<()> {
         let invalid = || Error::new(Errno::EINVAL, "remove an address that the address vector does not have");
         let handle = peer.of(self).ok_or_else(invalid)?;
-        let mut known = self.handles.known();
+        let mut known = self.handles.lock();
         // Another thread may have removed it meanwhile.
-        let (_, times) =
-            known.by_handle.get_mut(&handle).filter(|(last, _)| *last == peer.insertion).ok_or_else(invalid)?;
-        self.engine.try_remove(handle).map_err(|_| invalid())?;
-        *times -= 1;
-        if *times == 0 {
-            known.by_handle.remove(&handle);
-            // Relaxed: see `has`.
-            self.handles.removed.store(known.insertions, Ordering::Relaxed);
+        if known.insertion(handle) != Some(peer.insertion) {
+            return Err(invalid());
         }
+        self.engine.try_remove(handle).map_err(|_| invalid())?;
+        self.handles.removed(&mut known, handle);
         Ok(())
     }
 

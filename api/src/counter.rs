@@ -1,12 +1,12 @@
-//! Counters of operations, and the tasks that wait for them.
+//! Counters of operations.
 
+use crate::counting::{Goal, Waiter};
 use crate::fabric::Domain;
 use crate::operations::Operations;
-use crate::pump::{OF_COUNTERS, Pump, Timed};
+use crate::pump::{Pump, Timed};
 use crate::reactor;
-use crate::table::{Wakers, wake};
 use core::future::poll_fn;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, Error, Instant};
@@ -14,8 +14,7 @@ use ofi_engine::completion::threshold::{CounterWatch, Tally};
 use ofi_engine::{Counter as Engine, CounterUnit, Waiting};
 use ofi_os::membarrier;
 use ofi_sync::lock::Park;
-use ofi_sync::primitive::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Counts operations of endpoints that succeed and fail (fi_cntr(3)), besides their completions:
@@ -141,23 +140,6 @@ impl WaitObject for Unwatched {
     }
 }
 
-/// What a task waits for: so many successes, or more errors.
-#[derive(Clone, Copy, Debug)]
-struct Goal {
-    threshold: u64,
-    errors: u64,
-}
-
-impl Goal {
-    fn outcome(self, counter: &Engine<Park>) -> Option<Result<()>> {
-        let (successes, errors) = counter.peek();
-        if successes >= self.threshold {
-            return Some(Ok(()));
-        }
-        (errors != self.errors).then(|| Err(Error::new(Errno::EAVAIL, "wait for a counter: an operation failed")))
-    }
-}
-
 /// A task's wait; dropping it removes all traces of it.
 struct Wait<'a> {
     counter: &'a Counter,
@@ -194,129 +176,13 @@ impl Drop for Wait<'_> {
     }
 }
 
-#[derive(Debug)]
-struct Waiter {
-    number: u64,
-    counter: Arc<Engine<Park>>,
-    goal: Goal,
-    deadline: Option<Instant>,
-    waker: Waker,
-}
-
-/// The tasks that wait for counters of a domain. A counter may change under an endpoint's lock,
-/// where no task can be woken: the change makes the domain's descriptor readable, and the next turn
-/// wakes the tasks.
-#[derive(Debug)]
-pub(crate) struct Counting {
-    timed: Arc<Timed>,
-    waiters: Mutex<Waiters>,
-    /// How many there are.
-    count: AtomicUsize,
-    /// The next turn looks for tasks to wake.
-    due: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Waiters {
-    all: Vec<Waiter>,
-    last: u64,
-}
-
-impl CounterWatch for Counting {
-    fn handle_change(&self, _: usize, _: u64) {
-        // SeqCst: see `add`.
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let met = self.waiters().all.iter().any(|waiter| waiter.goal.outcome(&waiter.counter).is_some());
-        // Relaxed: who sees the signal sees it, and who does not will be called by the signal.
-        if met && !self.due.swap(true, Ordering::Relaxed) {
-            self.timed.signal();
-        }
-    }
-}
-
-impl Counting {
-    pub(crate) fn new(timed: Arc<Timed>) -> Self {
-        Self { timed, waiters: Mutex::default(), count: AtomicUsize::new(0), due: AtomicBool::new(false) }
-    }
-
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn new_wait(&self) -> u64 {
-        let mut waiters = self.waiters();
-        waiters.last += 1;
-        waiters.last
-    }
-
-    /// Adds a waiter, or replaces what it was. The count is written before the caller looks at its
-    /// counter, and a change writes the counter before it looks at the count: one sees the other.
-    fn add(&self, waiter: Waiter) {
-        let mut waiters = self.waiters();
-        let known = waiters.all.iter_mut().find(|known| known.number == waiter.number);
-        let replaced = match known {
-            Some(known) => Some(core::mem::replace(known, waiter)),
-            None => {
-                waiters.all.push(waiter);
-                None
-            }
-        };
-        self.note(&waiters);
-        drop(waiters);
-        // Without the lock: its waker may be the last one of a task.
-        drop(replaced);
-    }
-
-    fn remove(&self, number: u64) {
-        let mut waiters = self.waiters();
-        let at = waiters.all.iter().position(|waiter| waiter.number == number);
-        let removed = at.map(|at| waiters.all.swap_remove(at));
-        self.note(&waiters);
-        drop(waiters);
-        drop(removed);
-    }
-
-    fn note(&self, waiters: &Waiters) {
-        self.count.store(waiters.all.len(), Ordering::SeqCst);
-        let next = waiters.all.iter().filter_map(|waiter| waiter.deadline).min();
-        self.timed.set(OF_COUNTERS, next);
-    }
-
-    /// Whether [`Self::wake`] has something to look at: a change, or a deadline.
-    #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        // Relaxed: see `handle_change`; a waiter's own thread sees its count.
-        self.due.load(Ordering::Relaxed) || self.count.load(Ordering::Relaxed) > 0
-    }
-
-    /// Wakes the tasks whose counters have got there, or whose deadline has passed.
-    #[cold]
-    pub(crate) fn wake(&self) {
-        self.due.store(false, Ordering::Relaxed);
-        let mut waiters = self.waiters();
-        let deadlines = waiters.all.iter().any(|waiter| waiter.deadline.is_some());
-        let now = deadlines.then(|| self.timed.now());
-        let ends = |waiter: &mut Waiter| {
-            let late = waiter.deadline.zip(now).is_some_and(|(deadline, now)| deadline <= now);
-            late || waiter.goal.outcome(&waiter.counter).is_some()
-        };
-        let wakers: Wakers = waiters.all.extract_if(.., ends).map(|waiter| waiter.waker).collect();
-        if !wakers.is_empty() {
-            self.note(&waiters);
-        }
-        drop(waiters);
-        wake(wakers);
-    }
-}
-
 #[cfg(all(test, feature = "shm"))]
 mod tests {
     use super::*;
     use crate::{EndpointType, Fabric, Info};
     use core::future::Future;
     use core::pin::pin;
+    use core::task::Waker;
 
     /// A thread that sleeps also wakes to publish the state of its endpoints, so that a test of the
     /// whole way would only be late without the signal.
@@ -337,14 +203,14 @@ mod tests {
             counter.add(1);
             assert!(timed.is_readable() && counting.is_due());
             counting.wake();
-            assert_eq!(counting.waiters().all.len(), 0, "the task was woken");
+            assert_eq!(counting.len(), 0, "the task was woken");
             assert!(matches!(wait.poll(&mut context), Poll::Ready(Ok(()))));
         });
         crate::block_on(async {
             let mut wait = Box::pin(counter.wait_within(100, Duration::from_secs(3600)));
             assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             drop(wait);
-            assert_eq!((counting.waiters().all.len(), counting.count.load(Ordering::SeqCst)), (0, 0));
+            assert_eq!(counting.len(), 0);
         });
     }
 }

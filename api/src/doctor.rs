@@ -11,6 +11,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// How serious a finding is.
+///
+/// ```
+/// use ofi::doctor::{Grade, examine};
+/// let problems = examine().into_iter().filter(|finding| finding.grade == Grade::Problem).count();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grade {
     /// As it should be.
@@ -22,6 +27,15 @@ pub enum Grade {
 }
 
 /// The result of a check.
+///
+/// ```
+/// for finding in ofi::doctor::examine() {
+///     println!("{}: {}", finding.area, finding.text);
+///     if let Some(advice) = finding.advice {
+///         println!("  {advice}");
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The area that it belongs to.
@@ -44,6 +58,10 @@ fn bad(area: &'static str, grade: Grade, text: impl Into<String>, advice: impl I
 
 /// Checks everything: providers, devices, interfaces, ports, limits, shared memory and the
 /// environment.
+///
+/// ```
+/// assert!(!ofi::doctor::examine().is_empty());
+/// ```
 pub fn examine() -> Vec<Finding> {
     let mut out = Vec::new();
     providers(&mut out);

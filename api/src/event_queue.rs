@@ -7,6 +7,19 @@ use core::task::{Context, Poll};
 use ofi_core::Error;
 
 /// What has happened to a listener or a connection (fi_eq(3)).
+///
+/// ```
+/// # use ofi::Event;
+/// fn log(number: usize, event: &Event) {
+///     match event {
+///         Event::ConnectionRequest(request) => println!("{number}: {:?} wants to connect", request.peer_addr()),
+///         Event::Shutdown => println!("{number}: the peer has gone"),
+///         Event::Failed(why) => println!("{number}: {why}"),
+///         other => println!("{number}: {other:?}"),
+///     }
+/// }
+/// # log(1, &Event::Shutdown);
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -26,10 +39,11 @@ enum Source<'a> {
 
 impl Source<'_> {
     fn poll(self, context: Option<&mut Context<'_>>) -> Poll<Event> {
-        match self {
-            Self::Listener(listener) => listener.poll_event(context),
-            Self::Endpoint(endpoint) => endpoint.poll_event(context),
-        }
+        let event = match self {
+            Self::Listener(listener) => listener.poll_request(context).map_ok(Event::ConnectionRequest),
+            Self::Endpoint(endpoint) => endpoint.poll_closed(context).map_ok(|()| Event::Shutdown),
+        };
+        event.map(|event| event.unwrap_or_else(Event::Failed))
     }
 }
 

@@ -85,6 +85,17 @@ impl Domain {
 /// Endpoints of a domain make progress together: a task that awaits an operation on one of them
 /// drives all of them, and serves the peers that access the domain's memory. A program whose
 /// threads shall not meet opens a domain for each.
+///
+/// ```
+/// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+/// let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+/// let domain = Fabric::open(&info)?.domain(&info)?;
+/// let (one, two) = (RdmEndpoint::open(&domain, &info)?, RdmEndpoint::open(&domain, &info)?);
+/// let receive = two.receive([0; 4]);
+/// assert_eq!(domain.pending_operations(), 1);
+/// # drop(receive);
+/// # Ok::<(), ofi::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Domain(pub(crate) Arc<Inner>);
 

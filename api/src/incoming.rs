@@ -13,7 +13,16 @@ use std::collections::VecDeque;
 
 /// The messages that arrive at an endpoint, in order, over a fixed number of receives.
 ///
-/// [`RdmEndpoint::incoming`](crate::RdmEndpoint::incoming) has an example.
+/// ```no_run
+/// # async fn example(ep: &ofi::RdmEndpoint) -> Result<(), ofi::OperationError> {
+/// let mut incoming: ofi::Incoming<'_> = ep.incoming(16, 4096);
+/// loop {
+///     let message = incoming.next().await?;
+///     println!("{} bytes from {:?}", message.len(), message.source());
+///     incoming.recycle(message);
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Incoming<'a> {
     on: &'a Inner,
@@ -25,6 +34,20 @@ pub struct Incoming<'a> {
 }
 
 /// A message that has arrived; it dereferences to its bytes.
+///
+/// ```
+/// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+/// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+/// # let domain = Fabric::open(&info)?.domain(&info)?;
+/// # let ep = RdmEndpoint::open(&domain, &info)?;
+/// # let me = ep.peer(ep.local_addr()?)?;
+/// # let mut incoming = ep.incoming_tagged(7, 0, 1, 64);
+/// # drop(ofi::block_on(ep.send_tagged(me, 7, "hello")));
+/// let message = ofi::block_on(incoming.next())?;
+/// assert_eq!((message.completion().tag(), &message[..]), (Some(7), &b"hello"[..]));
+/// let bytes: Vec<u8> = message.into_vec();
+/// # Ok::<(), ofi::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReceivedMessage {
     completion: Completion,
@@ -114,7 +137,15 @@ impl<'a> Incoming<'a> {
 
 /// The messages that arrive over a connection, in order, until it ends.
 ///
-/// [`MsgEndpoint::incoming`](crate::MsgEndpoint::incoming) has an example.
+/// ```no_run
+/// # async fn example(ep: &ofi::MsgEndpoint) -> Result<(), ofi::OperationError> {
+/// let mut incoming: ofi::ConnectionIncoming<'_> = ep.incoming(16, 4096);
+/// while let Some(message) = incoming.next().await {
+///     println!("{} bytes", message?.len()); // the last one is the error that ended the connection
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ConnectionIncoming<'a> {
     /// `None` once the connection has ended.

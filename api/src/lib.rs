@@ -42,6 +42,7 @@ mod av;
 mod buf;
 mod closing;
 mod counter;
+mod counting;
 mod dgram;
 pub mod doctor;
 mod drivers;
@@ -52,6 +53,7 @@ mod event_queue;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod events;
 mod fabric;
+mod foreign;
 mod parker;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/README.md")]

@@ -4,7 +4,6 @@ use crate::atomic::{Element, Fetch};
 use crate::av::AddressVector;
 use crate::buf::{IoBuf, IoBufMut};
 use crate::endpoint::Inner;
-use crate::event_queue::Event;
 use crate::events::Subscription;
 use crate::fabric::{Domain, Fabric};
 use crate::incoming::{ConnectionIncoming, Incoming};
@@ -113,16 +112,12 @@ impl MsgListener {
 }
 
 impl MsgListener {
-    /// The next event, for an event queue.
-    pub(crate) fn poll_event(&self, mut context: Option<&mut Context<'_>>) -> Poll<Event> {
+    /// The next connection request, for an event queue.
+    pub(crate) fn poll_request(&self, mut context: Option<&mut Context<'_>>) -> Poll<Result<ConnectionRequest>> {
         loop {
-            return Poll::Ready(match ready!(self.events.poll_next(context.as_deref_mut())) {
-                Ok(EventKind::ConnectionRequest(request)) => {
-                    Event::ConnectionRequest(ConnectionRequest { request, listener: self.engine.clone() })
-                }
-                Ok(_) => continue,
-                Err(error) => Event::Failed(error),
-            });
+            if let EventKind::ConnectionRequest(request) = ready!(self.events.poll_next(context.as_deref_mut()))? {
+                return Poll::Ready(Ok(ConnectionRequest { request, listener: self.engine.clone() }));
+            }
         }
     }
 }
@@ -195,7 +190,19 @@ impl ConnectionRequest {
 }
 
 /// An endpoint that is connected to one peer: it exchanges reliable messages with it, and accesses
-/// its memory (FI_EP_MSG, fi_endpoint(3)). [`MsgListener`] has an example.
+/// its memory (FI_EP_MSG, fi_endpoint(3)). [`MsgListener`] has both sides.
+///
+/// ```no_run
+/// # use ofi::{Domain, Error, Info, MsgEndpoint};
+/// # async fn example(domain: &Domain, info: &Info, to: ofi::Addr) -> Result<(), Error> {
+/// let ep = MsgEndpoint::connect(domain, info, to).await?;
+/// let answer = ep.receive(vec![0; 1024]);
+/// ep.send("question").await.0?;
+/// let (received, buf) = answer.await;
+/// println!("{} bytes", received?.len());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// Dropping it sends what was accepted, and then closes it, which may take up to five seconds if a
 /// peer does not answer. In a tokio runtime a thread for blocking work does that, and its address
@@ -243,13 +250,11 @@ impl MsgEndpoint {
     }
 
     /// The end of the connection, for an event queue.
-    pub(crate) fn poll_event(&self, mut context: Option<&mut Context<'_>>) -> Poll<Event> {
+    pub(crate) fn poll_closed(&self, mut context: Option<&mut Context<'_>>) -> Poll<Result<()>> {
         loop {
-            return Poll::Ready(match ready!(self.events.poll_next(context.as_deref_mut())) {
-                Ok(EventKind::Shutdown) => Event::Shutdown,
-                Ok(_) => continue,
-                Err(error) => Event::Failed(error),
-            });
+            if let EventKind::Shutdown = ready!(self.events.poll_next(context.as_deref_mut()))? {
+                return Poll::Ready(Ok(()));
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The pump of a domain's operations: posts them, and reads the queue that reports their ends.
 
 use crate::buf::Kept;
-use crate::counter::Counting;
+use crate::counting::Counting;
 use crate::drivers::Drivers;
 use crate::engine::{Engine, Post};
 use crate::pump::{OF_OPERATIONS, Pump, Timed};

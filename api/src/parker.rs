@@ -12,6 +12,8 @@ use ofi_core::wait::WaitObject;
 use ofi_engine::Watcher;
 use ofi_os::clock;
 use ofi_os::wait_fd::FdWaitObject;
+use ofi_sync::nap::Nap;
+#[cfg(feature = "sim")]
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
@@ -31,8 +33,7 @@ const MOST_LONG: u32 = 3;
 #[derive(Debug)]
 struct Parker {
     bed: FdWaitObject,
-    woken: AtomicBool,
-    asleep: AtomicBool,
+    nap: Nap,
 }
 
 impl Wake for Parker {
@@ -41,9 +42,7 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // SeqCst, as in `sleep`: either this sees the sleeper, or the sleeper sees this.
-        self.woken.store(true, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) {
+        if self.nap.wake() {
             self.bed.signal();
         }
     }
@@ -120,7 +119,7 @@ fn pumps() -> SmallVec<[Arc<dyn Pump>; 2]> {
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let parker = SPARE.take().unwrap_or_else(|| {
         let bed = FdWaitObject::new(true).expect("the process has no descriptor left to sleep on");
-        Arc::new(Parker { bed, woken: AtomicBool::new(false), asleep: AtomicBool::new(false) })
+        Arc::new(Parker { bed, nap: Nap::default() })
     });
     let waker = Waker::from(parker.clone());
     let here = Here { pumps: Vec::new(), parker: Some(parker.clone()) };
@@ -129,8 +128,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
-        // Only this thread clears it, and polls after that.
-        parker.woken.store(false, Ordering::SeqCst);
+        parker.nap.begin();
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
@@ -156,7 +154,8 @@ pub(crate) fn run<F: Future>(future: F, mut idle: impl FnMut(u32)) -> F::Output 
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
-        flag.0.store(false, Ordering::SeqCst);
+        // A swap, as in `Nap::begin`.
+        flag.0.swap(false, Ordering::SeqCst);
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
@@ -216,7 +215,7 @@ impl Parker {
     }
 
     fn is_woken(&self) -> bool {
-        self.woken.load(Ordering::SeqCst)
+        self.nap.is_woken()
     }
 
     /// Makes progress, and sleeps, until the waker was called.
@@ -250,15 +249,14 @@ impl Parker {
     }
 
     fn sleep(&self, pumps: &[Arc<dyn Pump>]) {
-        self.asleep.store(true, Ordering::SeqCst);
-        if !self.is_woken() {
+        if self.nap.lie_down() {
             let mut keys = Vec::new();
             let all = pumps.iter().all(|pump| self.bed.add(pump.descriptor(), 0).is_ok());
             // Without memory to watch all, it looks again soon.
             self.bed.ready((!all).then_some(SPIN), &mut keys);
             pumps.iter().for_each(|pump| self.bed.remove(pump.descriptor()));
         }
-        self.asleep.store(false, Ordering::SeqCst);
+        self.nap.get_up();
         self.bed.drain();
     }
 }

@@ -60,6 +60,14 @@ impl BufferPool {
 
 /// A buffer of a [`BufferPool`], to which it returns when it is dropped. It dereferences to its
 /// bytes.
+///
+/// ```
+/// let pool = ofi::BufferPool::new(8, 1);
+/// let mut buf = pool.take();
+/// buf.copy_from_slice(b"8 bytes.");
+/// drop(buf);
+/// assert_eq!(&pool.take()[..], b"8 bytes.", "the same buffer again");
+/// ```
 pub struct PooledBuf {
     bytes: Box<[u8]>,
     pool: Arc<Inner>,

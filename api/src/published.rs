@@ -13,6 +13,13 @@ use std::io;
 use std::time::Duration;
 
 /// A process that uses the library.
+///
+/// ```
+/// let busiest = ofi::published::processes().into_iter().max_by_key(|process| process.endpoints.len());
+/// if let Some(process) = busiest {
+///     println!("{} has most endpoints", process.command);
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Its number.
@@ -24,6 +31,12 @@ pub struct Process {
 }
 
 /// How long ago an endpoint's report was made.
+///
+/// ```
+/// for endpoint in ofi::published::processes().iter().flat_map(|process| &process.endpoints) {
+///     println!("as of {:?} ago", ofi::published::age(endpoint));
+/// }
+/// ```
 pub fn age(endpoint: &Published) -> Duration {
     Duration::from_nanos(clock::now().nanos().saturating_sub(endpoint.time))
 }

@@ -51,6 +51,17 @@ impl<T, B> fmt::Debug for CompletionQueue<'_, T, B> {
 }
 
 /// The end of an operation, from a [`CompletionQueue`].
+///
+/// ```
+/// # use ofi::QueueEntry;
+/// fn report(entry: QueueEntry<&str, Vec<u8>>) -> Vec<u8> {
+///     match entry.result {
+///         Ok(completion) => println!("{}: {} bytes", entry.context, completion.len()),
+///         Err(why) => println!("{}: {why}", entry.context),
+///     }
+///     entry.buffer
+/// }
+/// ```
 #[derive(Debug)]
 pub struct QueueEntry<T, B> {
     /// What was given with the operation.

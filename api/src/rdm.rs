@@ -37,6 +37,17 @@ use std::sync::Arc;
 pub struct RdmEndpoint(Inner);
 
 /// An endpoint to be opened, from [`RdmEndpoint::builder`].
+///
+/// ```
+/// # use ofi::{BindFlags, Counter, EndpointType, Fabric, Info, RdmEndpoint};
+/// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+/// # let domain = Fabric::open(&info)?.domain(&info)?;
+/// let (sent, received) = (Counter::open(&domain), Counter::open(&domain));
+/// let builder = RdmEndpoint::builder(&domain, &info);
+/// let builder = builder.counter(&sent, BindFlags::TRANSMIT).counter(&received, BindFlags::RECV);
+/// let ep = builder.open()?;
+/// # Ok::<(), ofi::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "`open` opens the endpoint"]
 pub struct RdmBuilder<'a> {

@@ -1,15 +1,12 @@
-//! Registered memory, which peers access by one-sided operations. Unsafe code only passes on what
-//! the caller of [`Domain::register_foreign`] promises.
-#![allow(unsafe_code)]
+//! Registered memory, which peers access by one-sided operations.
 
-use crate::fabric::Domain;
 use core::fmt;
 use core::str::FromStr;
 use ofi_core::caps::MrAccess;
 use ofi_core::error::Result;
 use ofi_core::{Errno, Error};
 use ofi_engine::target::mr::{KeyChoice, MemoryRegion as Region, Regions};
-use ofi_memory::{Reach, RegionError};
+use ofi_memory::RegionError;
 use std::sync::Arc;
 
 /// The right to access a range of a peer's registered memory (fi_mr(3)): the region's key, the
@@ -155,7 +152,7 @@ pub struct MemoryRegion {
 }
 
 /// The remote rights of memory to be registered.
-fn check(len: usize, access: MrAccess) -> Result<MrAccess> {
+pub(crate) fn check(len: usize, access: MrAccess) -> Result<MrAccess> {
     let invalid = |why: &str| Error::new(Errno::EINVAL, format!("register memory: {why}"));
     if len == 0 {
         return Err(invalid("no bytes"));
@@ -165,41 +162,6 @@ fn check(len: usize, access: MrAccess) -> Result<MrAccess> {
         return Err(invalid("peers may neither read nor write it"));
     }
     Ok(access)
-}
-
-impl Domain {
-    /// Registers memory that this crate does not own (fi_mr_reg): a mapped file, memory of another
-    /// library, a program's own allocation. The region is its only safe view: [`MemoryRegion::read`]
-    /// and [`MemoryRegion::write`].
-    ///
-    /// # Errors
-    /// As for [`Self::register`].
-    ///
-    /// # Safety
-    /// Until [`MemoryRegion::try_close`] is true, or all endpoints of the domain are closed:
-    /// - the `len` bytes at `base` stay mapped, readable, and writable if `access` has
-    ///   [`MrAccess::REMOTE_WRITE`];
-    /// - no reference to them exists, and other code touches them by atomic accesses only, or by
-    ///   none: peers read and change them at any time.
-    ///
-    /// ```
-    /// # use ofi::{EndpointType, Fabric, Info, MrAccess};
-    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
-    /// # let domain = Fabric::open(&info)?.domain(&info)?;
-    /// let memory = Box::leak(vec![7u8; 4096].into_boxed_slice());
-    /// // SAFETY: the memory is never freed, and from here on only the region reaches it.
-    /// let region = unsafe { domain.register_foreign(memory.as_mut_ptr(), memory.len(), MrAccess::REMOTE)? };
-    /// let mut first = [0];
-    /// region.read(0, &mut first)?;
-    /// assert_eq!(first, [7]);
-    /// # Ok::<(), ofi::Error>(())
-    /// ```
-    pub unsafe fn register_foreign(&self, base: *mut u8, len: usize, access: MrAccess) -> Result<MemoryRegion> {
-        let all = self.0.regions.as_ref();
-        let all = all.ok_or_else(|| Error::new(Errno::ENOSYS, "register memory of a datagram domain"))?;
-        // SAFETY: this function's contract.
-        unsafe { MemoryRegion::register_foreign(all, (base, len), access) }
-    }
 }
 
 impl Drop for MemoryRegion {
@@ -215,24 +177,7 @@ impl MemoryRegion {
         Self::of(all, ofi_memory::Region::owned(memory, access | MrAccess::READ), access)
     }
 
-    /// Registers memory that the caller has lent.
-    ///
-    /// # Safety
-    /// [`Domain::register_foreign`]'s.
-    pub(crate) unsafe fn register_foreign(
-        all: &Arc<Regions>,
-        (base, len): (*mut u8, usize),
-        access: MrAccess,
-    ) -> Result<Self> {
-        let access = check(len, access)?;
-        // Its owner may change it by `write` if peers may.
-        let changes = if access.contains(MrAccess::REMOTE_WRITE) { MrAccess::READ } else { MrAccess::empty() };
-        // SAFETY: this function's contract: all of the memory is there until the region is dropped.
-        let region = unsafe { ofi_memory::Region::new(&[(base, len)], 0, access | changes, Reach::Mapped) };
-        Self::of(all, region.map_err(|why| Error::new(why.errno(), "register memory"))?, access)
-    }
-
-    fn of(all: &Arc<Regions>, region: ofi_memory::Region, access: MrAccess) -> Result<Self> {
+    pub(crate) fn of(all: &Arc<Regions>, region: ofi_memory::Region, access: MrAccess) -> Result<Self> {
         let mut random = || u64::from_ne_bytes(ofi_os::random());
         let region = all.register(region, access, KeyChoice::Random(&mut random), true)?;
         Ok(Self { region, all: all.clone(), access })

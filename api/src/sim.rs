@@ -60,6 +60,15 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const MEMORY: usize = 256 << 20;
 
 /// A simulated network of the hosts 10.0.0.1 to 10.0.0.255. Clones are handles of the same one.
+///
+/// ```
+/// use std::time::Duration;
+/// let net = ofi::sim::Net::with_faults(42, 30, true); // a slow one
+/// let domain = net.domain(1)?;
+/// net.advance(Duration::from_secs(60));
+/// assert_eq!(net.elapsed(), Duration::from_secs(60));
+/// # Ok::<(), ofi::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Net {
     world: World,

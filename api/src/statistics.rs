@@ -87,6 +87,9 @@ pub fn prometheus(endpoints: &[(&str, &Statistics)]) -> String {
     });
     all.add_one("unexpected_messages", "gauge", "Messages that wait for a receive", |all| all.unexpected);
     all.add_one("peer_memory_bytes", "gauge", "Memory that is held for peers", |all| all.peer_memory);
+    all.add_one("completion_queue_high_water", "gauge", "Most completions that waited to be read", |all| {
+        all.queue_high_water
+    });
     all.add("peer_waiting_operations", "gauge", "Operations that wait for a connection or for credit", |all| {
         all.peers.iter().map(|peer| (label_of(peer.addr.as_ref()), peer.waiting)).collect()
     });

@@ -211,7 +211,8 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
     }
 
     fn statistics(&self) -> Statistics {
-        Statistics { exchanged: self.exchanged, failures: self.failures, ..Statistics::default() }
+        let queue_high_water = self.out.queue_high_water();
+        Statistics { exchanged: self.exchanged, failures: self.failures, queue_high_water, ..Statistics::default() }
     }
 
     fn failure(completion: Completion, why: &Down, olen: usize) -> Failure {

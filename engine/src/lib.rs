@@ -42,7 +42,7 @@ pub use completion::cq::{CompletionQueue, Waited};
 pub use completion::eq::EventQueue;
 pub use datagram::DatagramEndpoint;
 pub use endpoint::Endpoint;
-pub use measures::Measures;
+pub use measures::{Counts, Measures};
 pub use passive::PassiveEndpoint;
 pub use progress::auto::Auto;
 pub use progress::publish::{Held as HeldReports, Publisher, hold as hold_reports, publish};

@@ -58,10 +58,11 @@ impl<T: fmt::Display> fmt::Display for Line<T> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { provider, addr, statistics, known_peers, pending, details } = self;
-        let Statistics { exchanged, failures, connected, ended, refused, unexpected, peer_memory, peers } = statistics;
+        let Statistics { exchanged, failures, connected, ended, refused, unexpected, peer_memory, .. } = statistics;
         let name = addr.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         writeln!(f, "{provider} {}", Line(name))?;
         writeln!(f, "state {pending} {unexpected} {peer_memory} {failures} {connected} {known_peers}")?;
+        writeln!(f, "queue {}", statistics.queue_high_water)?;
         f.write_str("all")?;
         write_exchanged(f, *exchanged)?;
         for (cause, count) in ended {
@@ -70,7 +71,7 @@ impl fmt::Display for Report {
         for (reason, count) in refused {
             writeln!(f, "refused {count} {}", Line(reason))?;
         }
-        for PeerStatistics { addr, connected, is_connected, waiting, exchanged } in peers {
+        for PeerStatistics { addr, connected, is_connected, waiting, exchanged } in &statistics.peers {
             let name = addr.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
             write!(f, "peer {} {connected} {} {waiting}", Line(name), u8::from(*is_connected))?;
             write_exchanged(f, *exchanged)?;
@@ -96,6 +97,8 @@ pub struct Published {
     pub unexpected: u64,
     /// Bytes of memory that is held for peers.
     pub peer_memory: u64,
+    /// The most completions that waited to be read at a time.
+    pub queue_high_water: u64,
     /// Operations that have failed.
     pub failures: u64,
     /// Its connections.
@@ -186,6 +189,7 @@ impl Published {
                     (self.failures, self.connections.made, self.peers.known) = (failures, connected, peers);
                 }
             }
+            "queue" => self.queue_high_water = numbers(&words).map_or(0, |[most]| most),
             "all" => self.exchanged = numbers(&words).map_or(self.exchanged, exchanged_of),
             "ended" => self.connections.ended.extend(counted()),
             "refused" => self.connections.refused.extend(counted()),
@@ -236,6 +240,7 @@ mod tests {
             refused: vec![("the endpoint types do not match", 3)],
             unexpected: 4,
             peer_memory: seed,
+            queue_high_water: 17,
             peers: (0..peers).map(peer).collect(),
         };
         let (known_peers, details) = (peers as u64 + 1, "a line\nanother\n".to_owned());
@@ -254,6 +259,7 @@ mod tests {
             assert_eq!((read.number, read.time), (3, 99));
             assert_eq!((&*read.provider, read.addr.clone()), ("tcp", addr.unwrap().to_string()));
             assert_eq!((read.pending, read.unexpected, read.peer_memory), (pending, 4, seed));
+            assert_eq!(read.queue_high_water, 17);
             assert_eq!((read.failures, read.connections.made, read.peers.known), (seed, 2, peers as u64 + 1));
             assert_eq!((read.exchanged, &read.details), (statistics.exchanged, &details));
             assert_eq!(

@@ -78,6 +78,8 @@ pub struct Statistics {
     /// Bytes of memory that is held for peers: unexpected messages, and credit beyond what each
     /// peer always has.
     pub peer_memory: u64,
+    /// The most completions that waited to be read at a time, in the longer one of its queues.
+    pub queue_high_water: u64,
     /// The peers that it knows.
     pub peers: Vec<PeerStatistics>,
 }

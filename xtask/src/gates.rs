@@ -23,6 +23,8 @@ pub(crate) fn asan() -> Outcome {
         "--test",
         "one_sided",
         "--test",
+        "queues",
+        "--test",
         "reactors",
         "--target-dir",
     ]);

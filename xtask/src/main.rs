@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod api;
 mod bench;
 mod check;
 mod clients;
@@ -30,6 +31,8 @@ struct Arguments {
 enum Command {
     /// Checks formatting, lints, documentation, layers, sizes, unsafe code and licenses
     Check,
+    /// Compares the public interface of the crate ofi with its listing in docs/api, and with releases
+    Api(api::Options),
     /// Installs the library, its headers, its pkg-config file and the tools
     Install {
         /// Installation prefix
@@ -61,6 +64,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Check => check::all(),
+        Command::Api(options) => api::api(&options),
         Command::Install { prefix } => install::install(&prefix),
         Command::Statements(options) => statements::statements(&options),
         Command::Abi => abi::write(),

@@ -13,7 +13,7 @@ use ofi_abi::{
     FI_VAR_UNEXP_MSG_QUEUE, fi_cq_err_entry, fi_ops, fi_profile_desc, fi_profile_ops, fid, fid_profile,
 };
 use ofi_core::Errno;
-use ofi_engine::Measures;
+use ofi_engine::{Counts, Measures};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,8 @@ pub(crate) struct ProfileObj {
     measure: Box<Measure>,
     /// What all reads answer between fi_profile_start_reads and fi_profile_end_reads.
     snapshot: Mutex<Option<Measures>>,
+    /// What had happened at the last reset.
+    reset: Mutex<Counts>,
     /// Keeps the endpoint or domain open.
     _parent: Child,
 }
@@ -53,41 +55,80 @@ const NAME: &CStr = c"fi_profile_ops";
 const PRIMITIVE: u32 = 0;
 const DEFINED: u32 = 1;
 
+/// How a variable is read.
+enum Value {
+    /// A number that holds now.
+    State(fn(&Measures) -> u64),
+    /// A number of what has happened since the last reset.
+    Count(fn(&Counts) -> u64),
+    /// The messages that wait for a receive.
+    Messages,
+}
+
 /// A variable.
 struct Variable {
     id: u32,
-    /// `None` for a list of messages, otherwise a number.
-    number: Option<fn(&Measures) -> u64>,
+    value: Value,
     name: &'static CStr,
     desc: &'static CStr,
 }
 
-static VARIABLES: [Variable; 4] = [
+/// The first of our own variables; the header's come before.
+const OWN: u32 = 0x1_0000;
+
+static VARIABLES: [Variable; 17] = [
     Variable {
         id: FI_VAR_UNEXP_MSG_CNT,
-        number: Some(|measures| measures.unexpected),
+        value: Value::State(|measures| measures.unexpected),
         name: c"FI_VAR_UNEXP_MSG_CNT",
         desc: c"messages that wait for a receive",
     },
     Variable {
         id: FI_VAR_UNEXP_MSG_QUEUE,
-        number: None,
+        value: Value::Messages,
         name: c"FI_VAR_UNEXP_MSG_QUEUE",
         desc: c"the messages that wait for a receive, one entry each",
     },
     Variable {
         id: FI_VAR_CONNECTION_CNT,
-        number: Some(|measures| measures.connections),
+        value: Value::State(|measures| measures.connections),
         name: c"FI_VAR_CONNECTION_CNT",
         desc: c"open connections",
     },
     Variable {
         id: FI_VAR_OFI_MEM,
-        number: Some(|measures| measures.peer_memory),
+        value: Value::State(|measures| measures.peer_memory),
         name: c"FI_VAR_OFI_MEM",
         desc: c"bytes of memory that is held for peers (FI_OFI_PEER_MEMORY limits it for each endpoint)",
     },
+    Variable {
+        id: OWN,
+        value: Value::State(|measures| measures.queue_high_water),
+        name: c"OFI_VAR_CQ_HIGH_WATER",
+        desc: c"the most completions that waited to be read at a time",
+    },
+    count(1, |all| all.exchanged.sent.messages, c"OFI_VAR_SENT_MSG_CNT", c"messages sent"),
+    count(2, |all| all.exchanged.sent.message_bytes, c"OFI_VAR_SENT_MSG_BYTES", c"bytes of messages sent"),
+    count(3, |all| all.exchanged.received.messages, c"OFI_VAR_RECV_MSG_CNT", c"messages received"),
+    count(4, |all| all.exchanged.received.message_bytes, c"OFI_VAR_RECV_MSG_BYTES", c"bytes of messages received"),
+    count(5, |all| all.exchanged.sent.accesses, c"OFI_VAR_OUT_ACCESS_CNT", c"one-sided operations to peers' memory"),
+    count(
+        6,
+        |all| all.exchanged.sent.access_bytes,
+        c"OFI_VAR_OUT_ACCESS_BYTES",
+        c"bytes of operations to peers' memory",
+    ),
+    count(7, |all| all.exchanged.received.accesses, c"OFI_VAR_IN_ACCESS_CNT", c"one-sided operations of peers"),
+    count(8, |all| all.exchanged.received.access_bytes, c"OFI_VAR_IN_ACCESS_BYTES", c"bytes of operations of peers"),
+    count(9, |all| all.failures, c"OFI_VAR_FAILED_CNT", c"operations that failed"),
+    count(10, |all| all.connected, c"OFI_VAR_CONNECTED_CNT", c"connections that were made"),
+    count(11, |all| all.ended, c"OFI_VAR_ENDED_CNT", c"connections that ended or could not be made"),
+    count(12, |all| all.refused, c"OFI_VAR_REFUSED_CNT", c"connect requests that were refused"),
 ];
+
+const fn count(number: u32, value: fn(&Counts) -> u64, name: &'static CStr, desc: &'static CStr) -> Variable {
+    Variable { id: OWN + number, value: Value::Count(value), name, desc }
+}
 
 /// fi_open_ops on an object whose state `measure` reads. The profile is the only set of operations
 /// that can be opened; it keeps the `parent` open.
@@ -114,7 +155,13 @@ pub(crate) unsafe fn open(
     let mut profile = core::ptr::null_mut();
     let open = |_: &_| {
         let c = fid_profile { fid: handle::header::<ProfileObj>(context), ops: &OPS };
-        let object = ProfileObj { c, measure: Box::new(measure), snapshot: Mutex::default(), _parent: parent.add() };
+        let object = ProfileObj {
+            c,
+            measure: Box::new(measure),
+            snapshot: Mutex::default(),
+            reset: Mutex::default(),
+            _parent: parent.add(),
+        };
         Ok(handle::install(object).cast::<fid>())
     };
     // SAFETY: the place is a local variable, and the profile's object is new.
@@ -140,10 +187,19 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     unsafe { handle::close::<ProfileObj>(fid, |_| false) }
 }
 
-/// All variables are states, which there is nothing to set back to.
+/// Counts begin anew at 0; states are what they are.
 unsafe extern "C" fn reset(profile: *mut fid_profile, flags: u64) -> c_int {
-    let _ = ours!(ProfileObj, profile.cast());
-    if flags == 0 { 0 } else { Errno::EBADFLAGS.negative() }
+    let profile = ours!(ProfileObj, profile.cast());
+    if flags != 0 {
+        return Errno::EBADFLAGS.negative();
+    }
+    match (profile.measure)(false) {
+        Ok(measures) => {
+            *profile.reset.lock().unwrap_or_else(PoisonError::into_inner) = measures.counts;
+            0
+        }
+        Err(errno) => errno.negative(),
+    }
 }
 
 unsafe extern "C" fn query_vars(profile: *mut fid_profile, list: *mut fi_profile_desc, count: *mut usize) -> isize {
@@ -168,9 +224,9 @@ unsafe fn list_into(variables: &[Variable], list: *mut fi_profile_desc, count: *
     let room = if list.is_null() { 0 } else { *count };
     *count = variables.len();
     for (index, variable) in variables.iter().take(room).enumerate() {
-        let (datatype_sel, datatype, size) = match variable.number {
-            Some(_) => (PRIMITIVE, FI_UINT64, size_of::<u64>()),
-            None => (DEFINED, FI_TYPE_CQ_ERR_ENTRY, size_of::<fi_cq_err_entry>()),
+        let (datatype_sel, datatype, size) = match variable.value {
+            Value::State(_) | Value::Count(_) => (PRIMITIVE, FI_UINT64, size_of::<u64>()),
+            Value::Messages => (DEFINED, FI_TYPE_CQ_ERR_ENTRY, size_of::<fi_cq_err_entry>()),
         };
         let (name, desc) = (variable.name.as_ptr(), variable.desc.as_ptr());
         let described = fi_profile_desc { id: variable.id, datatype_sel, datatype, flags: 0, size, name, desc };
@@ -194,7 +250,7 @@ unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_v
     let fresh;
     let measures = match &*snapshot {
         Some(measures) => measures,
-        None => match (profile.measure)(variable.number.is_none()) {
+        None => match (profile.measure)(matches!(variable.value, Value::Messages)) {
             Ok(measures) => {
                 fresh = measures;
                 &fresh
@@ -203,14 +259,23 @@ unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_v
         },
     };
     let room = if data.is_null() { 0 } else { *size };
-    match variable.number {
+    let number = match variable.value {
+        Value::State(state) => Some(state(measures)),
+        Value::Count(count) => {
+            let since = profile.reset.lock().unwrap_or_else(PoisonError::into_inner);
+            // An endpoint of a domain may have closed since the reset.
+            Some(count(&measures.counts).saturating_sub(count(&since)))
+        }
+        Value::Messages => None,
+    };
+    match number {
         Some(number) => {
             *size = size_of::<u64>();
             if room < *size {
                 return Errno::ETOOSMALL.negative() as isize;
             }
             // SAFETY: there is room for a number.
-            unsafe { data.cast::<u64>().write_unaligned(number(measures)) };
+            unsafe { data.cast::<u64>().write_unaligned(number) };
             size.cast_signed()
         }
         None => {

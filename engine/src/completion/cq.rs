@@ -64,7 +64,7 @@ struct Queue {
     head: usize,
     len: usize,
     /// The number of entries from which a further one is a matter for [`Queue::make_room`]: the
-    /// length of `entries`, or 0 after an overrun.
+    /// most that there were, or 0 after an overrun.
     room: usize,
     bound: Bound,
 }
@@ -73,7 +73,7 @@ impl Queue {
     fn new(size: usize, bound: Bound) -> Self {
         let mut entries = Vec::new();
         entries.resize_with(size.next_power_of_two(), || FREE);
-        Self { room: entries.len(), entries, head: 0, len: 0, bound }
+        Self { room: 0, entries, head: 0, len: 0, bound }
     }
 
     fn unbounded(size: usize) -> Self {
@@ -105,9 +105,14 @@ impl Queue {
         self.len += 1;
     }
 
-    /// False if the queue is overrun: it drops the entry, as it will drop all further ones.
+    /// There is one entry more than there ever was. False if the queue is overrun: it drops the
+    /// entry, as it will drop all further ones.
     #[cold]
     fn make_room(&mut self) -> bool {
+        if self.len < self.entries.len() && self.bound != Bound::Overrun {
+            self.room = self.len + 1;
+            return true;
+        }
         match self.bound {
             Bound::None => {}
             Bound::Entries(most) if self.entries.len() < most => {}
@@ -119,8 +124,16 @@ impl Queue {
         let (size, oldest) = (self.entries.len(), self.head & (self.entries.len() - 1));
         self.entries.rotate_left(oldest);
         self.entries.resize_with(2 * size, || FREE);
-        (self.head, self.room) = (0, 2 * size);
+        (self.head, self.room) = (0, self.len + 1);
         true
+    }
+
+    /// The most entries that there were at a time.
+    const fn high_water(&self) -> usize {
+        match self.bound {
+            Bound::Overrun => self.entries.len(),
+            Bound::None | Bound::Entries(_) => self.room,
+        }
     }
 
     /// What a read of the empty queue answers.
@@ -234,6 +247,11 @@ impl<K: LockKind> CompletionQueue<K> {
         if self.how != Waiting::Never {
             self.wake();
         }
+    }
+
+    /// The most entries that it had at a time.
+    pub fn high_water(&self) -> usize {
+        K::lock(&self.queue).high_water()
     }
 
     #[inline]

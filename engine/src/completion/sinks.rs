@@ -147,6 +147,12 @@ impl<K: LockKind> CompletionSinks<K> {
         Ok(())
     }
 
+    /// The most entries that one of the queues had at a time.
+    pub(crate) fn queue_high_water(&self) -> u64 {
+        let most = |target: &CqBinding<K>| target.cq.high_water() as u64;
+        [&self.tx, &self.rx].into_iter().flatten().map(most).max().unwrap_or(0)
+    }
+
     /// The queues, each once, and the counters: reading one makes progress on the endpoint.
     pub(crate) fn all(&self) -> BoundQueues<K> {
         let mut queues: Vec<Arc<CompletionQueue<K>>> = Vec::new();

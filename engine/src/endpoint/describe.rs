@@ -1,7 +1,7 @@
 //! Describes the state of an endpoint, for people and for checks.
 
 use super::core::Core;
-use crate::measures::Measures;
+use crate::measures::{Counts, Measures};
 use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::link::Link;
@@ -49,6 +49,8 @@ impl<K: LockKind> Core<K> {
             messages: if with_messages { rx.describe_waiting(peers, out)? } else { Vec::new() },
             connections: peers.links.iter().filter(|(id, link)| is_open(*id, link)).count() as u64,
             peer_memory: peers.account().used() as u64,
+            counts: Counts::of(&Statistics { failures: out.failures(), ..peers.statistics(0) }),
+            queue_high_water: out.sinks.queue_high_water(),
         })
     }
 
@@ -56,7 +58,8 @@ impl<K: LockKind> Core<K> {
     pub(super) fn statistics(&mut self, most: usize) -> Statistics {
         let Self { peers, rx, out, .. } = self;
         let unexpected = rx.lock().waiting_len(peers) as u64;
-        Statistics { failures: out.failures(), unexpected, ..peers.statistics(most) }
+        let queue_high_water = out.sinks.queue_high_water();
+        Statistics { failures: out.failures(), unexpected, queue_high_water, ..peers.statistics(most) }
     }
 
     /// Describes links and operations, and what they wait for: at most so many of each kind.

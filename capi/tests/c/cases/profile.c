@@ -41,7 +41,8 @@ CASE_OURS(profile_lists_its_variables)
 	static const char *const names[] = {
 		"FI_VAR_UNEXP_MSG_CNT", "FI_VAR_UNEXP_MSG_QUEUE", "FI_VAR_CONNECTION_CNT", "FI_VAR_OFI_MEM",
 	};
-	struct fi_profile_desc list[8];
+	enum { KNOWN = 4, OWN = 13, ALL = KNOWN + OWN };
+	struct fi_profile_desc list[ALL + 1];
 	struct fid_profile *profile;
 	struct fid_domain *alone;
 	struct side s;
@@ -53,12 +54,17 @@ CASE_OURS(profile_lists_its_variables)
 	CHECK(fi_profile_open(&s.av->fid, 0, &profile, NULL) == -FI_ENOSYS);
 	CHECK(fi_profile_open(&s.ep->fid, 0, &profile, &s) == 0);
 	CHECK(profile->fid.fclass == FI_CLASS_PROFILE && profile->fid.context == &s);
-	CHECK(fi_profile_query_vars(profile, NULL, &count) == 0 && count == 4);
+	CHECK(fi_profile_query_vars(profile, NULL, &count) == 0 && count == ALL);
 	count = 1;
-	CHECK(fi_profile_query_vars(profile, list, &count) == 1 && count == 4);
-	count = 8;
-	CHECK(fi_profile_query_vars(profile, list, &count) == 4 && count == 4);
-	for (i = 0; i < 4; i++) {
+	CHECK(fi_profile_query_vars(profile, list, &count) == 1 && count == ALL);
+	count = ALL + 1;
+	CHECK(fi_profile_query_vars(profile, list, &count) == ALL && count == ALL);
+	for (i = KNOWN; i < ALL; i++) {
+		CHECK(list[i].id == 0x10000 + i - KNOWN && !strncmp(list[i].name, "OFI_VAR_", 8) && list[i].desc[0]);
+		CHECK(list[i].datatype_sel == fi_primitive_type && list[i].datatype.primitive == FI_UINT64 && list[i].size == 8);
+		CHECK(value(profile, list[i].id) == 0);
+	}
+	for (i = 0; i < KNOWN; i++) {
 		CHECK(list[i].id == ids[i] && !strcmp(list[i].name, names[i]) && list[i].desc[0] && list[i].flags == 0);
 		if (ids[i] == FI_VAR_UNEXP_MSG_QUEUE) {
 			CHECK(list[i].datatype_sel == fi_defined_type && list[i].datatype.defined == FI_TYPE_CQ_ERR_ENTRY);
@@ -73,7 +79,7 @@ CASE_OURS(profile_lists_its_variables)
 	CHECK(fi_profile_query_events(profile, list, &count) == 0 && count == 0);
 	REFUSED("events of a profile (fi_profile_register_callback)",
 		FI_EINVAL, fi_profile_register_callback(profile, FI_EVENT_UNEXP_MSG_RECVD, NULL, NULL));
-	REFUSED("variables of a profile other than the four that it lists",
+	REFUSED("variables of a profile that it does not list",
 		FI_EINVAL, fi_profile_read_u64(profile, FI_VAR_CONN_REJECT, &number));
 	CHECK(fi_profile_read_u64(profile, 4242, &number) == -FI_EINVAL);
 	CHECK(fi_profile_reset(profile, 0) == 0 && fi_profile_reset(profile, 1) == -FI_EBADFLAGS);
@@ -83,6 +89,45 @@ CASE_OURS(profile_lists_its_variables)
 	CHECK(fi_profile_open(&alone->fid, 0, &profile, NULL) == 0 && fi_close(&alone->fid) == -FI_EBUSY);
 	CHECK(fi_profile_close(profile) == 0 && fi_close(&alone->fid) == 0);
 	close_side(&s);
+#else
+	SKIP("these headers are older");
+#endif
+}
+
+CASE_OURS(profile_counts_what_an_endpoint_does)
+{
+#if __has_include(<rdma/fi_profile.h>)
+	enum { HIGH_WATER = 0x10000, SENT, SENT_BYTES, RECEIVED, RECEIVED_BYTES, FAILED = 0x10009, CONNECTED };
+	struct fid_profile *of_a, *of_b, *of_domain;
+	struct pair p;
+	char in[64];
+	int i;
+
+	meet(&p, &RDM);
+	CHECK(fi_profile_open(&p.a.ep->fid, 0, &of_a, NULL) == 0 && fi_profile_open(&p.b.ep->fid, 0, &of_b, NULL) == 0);
+	CHECK(fi_profile_open(&p.b.domain->fid, 0, &of_domain, NULL) == 0);
+	for (i = 0; i < 5; i++) {
+		send_to_b(&p, "seven b", 7);
+		wait_for(&p, of_b, (uint64_t) i + 1);
+	}
+	CHECK(value(of_a, SENT) == 5 && value(of_a, SENT_BYTES) == 35 && value(of_a, CONNECTED) == 1);
+	CHECK(value(of_b, RECEIVED) == 5 && value(of_b, RECEIVED_BYTES) == 35 && value(of_b, SENT) == 0);
+	CHECK(value(of_b, HIGH_WATER) == 0);
+	/* Receives that find their message complete at once; nobody reads the queue meanwhile. */
+	for (i = 0; i < 5; i++)
+		POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[0]));
+	CHECK(value(of_b, HIGH_WATER) == 5 && value(of_domain, HIGH_WATER) == 5);
+	for (i = 0; i < 5; i++)
+		done(&p.b, &p.a, &contexts[0]);
+	CHECK(value(of_b, HIGH_WATER) == 5 && value(of_b, FAILED) == 0);
+	/* A reset is one of its profile. */
+	CHECK(fi_profile_reset(of_b, 0) == 0);
+	CHECK(value(of_b, RECEIVED) == 0 && value(of_b, HIGH_WATER) == 5 && value(of_domain, RECEIVED) == 5);
+	send_to_b(&p, "one more", 7);
+	wait_for(&p, of_b, 1);
+	CHECK(value(of_b, RECEIVED) == 1 && value(of_b, RECEIVED_BYTES) == 8 && value(of_domain, RECEIVED) == 6);
+	CHECK(fi_profile_close(of_a) == 0 && fi_profile_close(of_b) == 0 && fi_profile_close(of_domain) == 0);
+	part(&p);
 #else
 	SKIP("these headers are older");
 #endif

@@ -1,0 +1,71 @@
+//! The handshake between a thread that sleeps on a descriptor and those that wake it: a wake-up
+//! costs a system call only if the thread sleeps, and none is lost.
+
+use crate::primitive::{AtomicBool, Ordering};
+
+/// A thread's wake-ups.
+#[derive(Debug)]
+pub struct Nap {
+    woken: AtomicBool,
+    asleep: AtomicBool,
+}
+
+impl Default for Nap {
+    fn default() -> Self {
+        Self { woken: AtomicBool::new(false), asleep: AtomicBool::new(false) }
+    }
+}
+
+impl Nap {
+    /// Wakes the thread; on true the caller makes its descriptor readable, for it may sleep.
+    #[inline]
+    #[must_use = "on true the thread sleeps until its descriptor is readable"]
+    pub fn wake(&self) -> bool {
+        // SeqCst, as in `lie_down`: either this sees the sleeper, or the sleeper sees this.
+        self.woken.store(true, Ordering::SeqCst);
+        self.asleep.load(Ordering::SeqCst)
+    }
+
+    /// Whether the thread was woken since [`Self::begin`].
+    #[inline]
+    pub fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::SeqCst)
+    }
+
+    /// The thread is about to look at what it may be woken for. Only the thread itself calls this,
+    /// and the functions below.
+    #[inline]
+    pub fn begin(&self) {
+        // A swap, not a store: it acquires what a waker has done whose wake-up it takes back.
+        self.woken.swap(false, Ordering::SeqCst);
+    }
+
+    /// The thread goes to sleep on its descriptor; not if this is false: it was woken.
+    #[must_use = "on false the thread was woken"]
+    pub fn lie_down(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        !self.is_woken()
+    }
+
+    /// The thread is up again, or has not slept. It clears its descriptor after this: wakers that
+    /// have not seen this make it readable once more.
+    pub fn get_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sleeping_thread_needs_a_signal() {
+        let nap = Nap::default();
+        nap.begin();
+        assert!(!nap.is_woken() && nap.lie_down());
+        assert!(nap.wake() && nap.is_woken());
+        nap.get_up();
+        assert!(!nap.wake(), "it is up");
+        assert!(!nap.lie_down(), "it was woken");
+    }
+}
