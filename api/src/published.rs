@@ -7,7 +7,7 @@
 
 use ofi_core::error::Result;
 use ofi_core::{Errno, Error};
-pub use ofi_engine::report::{Published, PublishedConnections, PublishedPeer, PublishedPeers};
+pub use ofi_engine::report::{Published, PublishedConnections, PublishedHeld, PublishedPeer, PublishedPeers};
 use ofi_os::{clock, published};
 use std::io;
 use std::time::Duration;

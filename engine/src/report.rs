@@ -80,6 +80,17 @@ impl fmt::Display for Report {
     }
 }
 
+/// What waits for the program of an endpoint of another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublishedHeld {
+    /// Messages that wait for a receive.
+    pub unexpected: u64,
+    /// Bytes of memory that is held for peers.
+    pub peer_memory: u64,
+    /// The most completions that waited to be read at a time.
+    pub queue_high_water: u64,
+}
+
 /// A report of an endpoint of another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
@@ -93,12 +104,8 @@ pub struct Published {
     pub addr: String,
     /// Operations that have not ended.
     pub pending: u64,
-    /// Messages that wait for a receive.
-    pub unexpected: u64,
-    /// Bytes of memory that is held for peers.
-    pub peer_memory: u64,
-    /// The most completions that waited to be read at a time.
-    pub queue_high_water: u64,
+    /// What waits for its program.
+    pub held: PublishedHeld,
     /// Operations that have failed.
     pub failures: u64,
     /// Its connections.
@@ -185,11 +192,11 @@ impl Published {
         match word {
             "state" => {
                 if let Some([pending, unexpected, memory, failures, connected, peers]) = numbers(&words) {
-                    (self.pending, self.unexpected, self.peer_memory) = (pending, unexpected, memory);
+                    (self.pending, self.held.unexpected, self.held.peer_memory) = (pending, unexpected, memory);
                     (self.failures, self.connections.made, self.peers.known) = (failures, connected, peers);
                 }
             }
-            "queue" => self.queue_high_water = numbers(&words).map_or(0, |[most]| most),
+            "queue" => self.held.queue_high_water = numbers(&words).map_or(0, |[most]| most),
             "all" => self.exchanged = numbers(&words).map_or(self.exchanged, exchanged_of),
             "ended" => self.connections.ended.extend(counted()),
             "refused" => self.connections.refused.extend(counted()),
@@ -258,8 +265,8 @@ mod tests {
             let read = &theirs[0];
             assert_eq!((read.number, read.time), (3, 99));
             assert_eq!((&*read.provider, read.addr.clone()), ("tcp", addr.unwrap().to_string()));
-            assert_eq!((read.pending, read.unexpected, read.peer_memory), (pending, 4, seed));
-            assert_eq!(read.queue_high_water, 17);
+            assert_eq!(read.pending, pending);
+            assert_eq!(read.held, PublishedHeld { unexpected: 4, peer_memory: seed, queue_high_water: 17 });
             assert_eq!((read.failures, read.connections.made, read.peers.known), (seed, 2, peers as u64 + 1));
             assert_eq!((read.exchanged, &read.details), (statistics.exchanged, &details));
             assert_eq!(

@@ -1,6 +1,6 @@
 //! `ofi dump`: what the endpoints of a process wait for.
 
-use ofi::published::{self, Published, PublishedConnections, PublishedPeer};
+use ofi::published::{self, Published, PublishedConnections, PublishedHeld, PublishedPeer};
 use ofi::{Error, Exchanged, Traffic};
 
 /// The process.
@@ -33,12 +33,12 @@ fn print_exchanged(indent: &str, Exchanged { sent, received }: Exchanged) {
 }
 
 fn print_endpoint(endpoint: &Published) {
-    let Published { provider, addr, pending, unexpected, peer_memory, failures, connections, .. } = endpoint;
-    let most = endpoint.queue_high_water;
+    let Published { provider, addr, pending, held, failures, connections, .. } = endpoint;
+    let PublishedHeld { unexpected, peer_memory, queue_high_water: most } = *held;
     let PublishedConnections { made, ended, refused } = connections;
     line!("endpoint {addr} of {provider}, as it was {} ago", age(endpoint));
     line!("  {pending} operations pending, {failures} failed; {unexpected} messages wait for a receive");
-    line!("  {made} connections were made; {} of memory are held for peers", size(*peer_memory));
+    line!("  {made} connections were made; {} of memory are held for peers", size(peer_memory));
     line!("  at most {most} completions waited to be read at a time");
     print_exchanged("  ", endpoint.exchanged);
     for (cause, count) in ended {
