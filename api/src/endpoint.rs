@@ -49,8 +49,8 @@ impl Drop for Inner {
     }
 }
 
-/// Longer messages do not leave at once: no transport takes them as a whole.
-const AT_ONCE: usize = 256;
+/// Longer messages are never done when their call returns: no transport takes them whole.
+const INLINE_MAX: usize = 256;
 
 const NO_PEER: &str = "the handle is of another address vector than the endpoint's, or its address was removed";
 
@@ -118,7 +118,7 @@ impl Inner {
         let mut kept = Kept::to_send(buf);
         // Not if others wait for room: they come first.
         if let Ok(dest) = peer
-            && kept.len() <= AT_ONCE
+            && kept.len() <= INLINE_MAX
             && !self.pump().is_due()
         {
             let len = kept.len();

@@ -10,8 +10,8 @@ use ofi_memory::{Reach, Region};
 
 impl Domain {
     /// Registers memory that this crate does not own (fi_mr_reg): a mapped file, memory of another
-    /// library, a program's own allocation. The region is its only safe view: [`MemoryRegion::read`]
-    /// and [`MemoryRegion::write`].
+    /// library, a program's own allocation. [`MemoryRegion::read`] and [`MemoryRegion::write`] of
+    /// the region are the only safe ways to it.
     ///
     /// # Errors
     /// As for [`Self::register`].

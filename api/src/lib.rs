@@ -16,8 +16,8 @@
 //!
 //! - The terms are libfabric's, so that its manual pages stay useful; each item names its page.
 //! - An [`Operation`] owns its buffer until it ends, and then gives it back: nothing can be freed
-//!   or changed too early, and dropping a future is sound. Every function of this crate is safe, but the
-//!   one that registers memory which the crate does not own.
+//!   or changed too early, and dropping a future is sound. Every function of this crate is safe,
+//!   but [`Domain::register_foreign`], for memory that the crate does not own.
 //! - Operations are futures. [`block_on`] runs them without an executor. With the feature `tokio`
 //!   they run in a tokio runtime, and with `async-io` in any executor. There is no thread unless a
 //!   domain is opened with [`ProgressModel::AUTO`], and no polling: tasks that wait use no

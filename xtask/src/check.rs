@@ -86,6 +86,7 @@ const UNSAFE: &[&str] = &[
     "api/src/buf.rs",
     "api/src/erased.rs",
     "api/src/foreign.rs",
+    "api/tests/queues.rs",
     "api/src/table.rs",
     "benches/",
 ];

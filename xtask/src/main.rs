@@ -31,7 +31,7 @@ struct Arguments {
 enum Command {
     /// Checks formatting, lints, documentation, layers, sizes, unsafe code and licenses
     Check,
-    /// Compares the public interface of the crate ofi with its listing in docs/api, and with releases
+    /// Compares the public interface of the crate ofi with its listing and with releases
     Api(api::Options),
     /// Installs the library, its headers, its pkg-config file and the tools
     Install {
