@@ -5,6 +5,7 @@
 //! `Kept` that is dropped leaks its buffer, because the engine may still use it.
 #![allow(unsafe_code)]
 
+use crate::atomic::Element;
 use crate::engine::Engine;
 use crate::erased::Erased;
 use core::fmt;
@@ -115,6 +116,19 @@ impl<const N: usize> IoBuf for &'static [u8; N] {
     fn bytes(&self) -> &[u8] {
         *self
     }
+}
+
+/// The bytes of numbers.
+pub(crate) fn bytes_of<T: Element>(numbers: &[T]) -> &[u8] {
+    // SAFETY: an element is a primitive number (the trait is sealed): all of its bytes are
+    // initialized, and there is nothing between two of them.
+    unsafe { core::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// The same, to be changed.
+pub(crate) fn bytes_of_mut<T: Element>(numbers: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above; and any bytes make a number.
+    unsafe { core::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
 /// A buffer that an operation owns.

@@ -80,6 +80,7 @@ mod statistics;
 mod table;
 #[cfg(feature = "tracing")]
 mod trace;
+mod typed;
 
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -116,3 +117,4 @@ pub use queue::{CompletionQueue, QueueEntry};
 pub use rdm::{RdmBuilder, RdmEndpoint};
 pub use region::{MemoryRegion, RemoteKey};
 pub use statistics::prometheus;
+pub use typed::Typed;

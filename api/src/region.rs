@@ -1,5 +1,7 @@
 //! Registered memory, which peers access by one-sided operations.
 
+use crate::atomic::Element;
+use crate::buf::bytes_of;
 use core::fmt;
 use core::str::FromStr;
 use ofi_core::caps::MrAccess;
@@ -223,6 +225,37 @@ impl MemoryRegion {
         let region = self.region.region();
         let range = region.resolve(offset, out.len(), MrAccess::empty());
         range.and_then(|range| range.read(0, out)).map_err(RegionError::errno)
+    }
+
+    /// The number at `offset`, in the byte order of the machine. One load if it is aligned in
+    /// memory.
+    ///
+    /// # Errors
+    /// EACCES if the region ends before.
+    ///
+    /// ```
+    /// # use ofi::{EndpointType, Fabric, Info, MrAccess};
+    /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// let region = domain.register(vec![0; 64], MrAccess::REMOTE)?;
+    /// region.store(8, 0.5f64)?;
+    /// assert_eq!((region.load::<f64>(8)?, region.load::<u64>(0)?), (0.5, 0));
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
+    pub fn load<T: Element>(&self, offset: u64) -> Result<T, Errno> {
+        let mut bytes = [0; size_of::<u64>()];
+        let bytes = &mut bytes[..size_of::<T>()];
+        self.read(offset, bytes)?;
+        T::from_bytes(bytes).ok_or(Errno::EINVAL)
+    }
+
+    /// Puts a number at `offset`, in the byte order of the machine. One store if it is aligned in
+    /// memory.
+    ///
+    /// # Errors
+    /// EACCES if the region ends before.
+    pub fn store<T: Element>(&self, offset: u64, value: T) -> Result<(), Errno> {
+        self.write(offset, bytes_of(&[value]))
     }
 
     /// Copies `bytes` to the region at `offset`.
