@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// A buffer whose bytes an operation may send or write to a peer.
 ///
-/// The bytes stay the same while a reference to the value exists, which Rust guarantees for every
-/// safe implementation: the operation keeps the value, and a reference to its bytes, until it ends.
+/// The operation keeps the value, and the address of its bytes, until it ends, and nothing touches
+/// the value meanwhile. It may move a value whose bytes lie elsewhere, as those of a vector.
 ///
 /// ```
 /// use ofi::IoBuf;

@@ -91,6 +91,9 @@ impl Counter {
     ///
     /// # Errors
     /// EAVAIL if an operation fails meanwhile: [`Self::read_errors`] has changed.
+    ///
+    /// # Panics
+    /// As an [`Operation`](crate::Operation) that is awaited where no reactor would wake it.
     pub async fn wait(&self, threshold: u64) -> Result<()> {
         self.wait_within(threshold, None).await
     }
@@ -183,6 +186,7 @@ mod tests {
     use core::future::Future;
     use core::pin::pin;
     use core::task::Waker;
+    use ofi_engine::Watcher;
 
     /// A thread that sleeps also wakes to publish the state of its endpoints, so that a test of the
     /// whole way would only be late without the signal.
@@ -202,6 +206,8 @@ mod tests {
             assert!(!timed.is_readable(), "not enough");
             counter.add(1);
             assert!(timed.is_readable() && counting.is_due());
+            // Another thread had made its turn before the change, and goes to sleep.
+            assert!(!counter.pump.may_sleep(Watcher::ThisThread) && timed.is_readable());
             counting.wake();
             assert_eq!(counting.len(), 0, "the task was woken");
             assert!(matches!(wait.poll(&mut context), Poll::Ready(Ok(()))));
@@ -211,6 +217,10 @@ mod tests {
             assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             drop(wait);
             assert_eq!(counting.len(), 0);
+            let mut left = Box::pin(counter.wait(100));
+            assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            counter.pump.wake_all();
+            assert_eq!(counting.len(), 0, "its task looks for another reactor");
         });
     }
 }

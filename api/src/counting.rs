@@ -65,8 +65,8 @@ impl CounterWatch for Counting {
             return;
         }
         let met = self.waiters().all.iter().any(|waiter| waiter.goal.outcome(&waiter.counter).is_some());
-        // Relaxed: who sees the signal sees it, and who does not will be called by the signal.
-        if met && !self.due.swap(true, Ordering::Relaxed) {
+        // SeqCst: see `signal_again`.
+        if met && !self.due.swap(true, Ordering::SeqCst) {
             self.timed.signal();
         }
     }
@@ -127,10 +127,30 @@ impl Counting {
         self.due.load(Ordering::Relaxed) || self.count.load(Ordering::Relaxed) > 0
     }
 
+    /// The descriptor was drained since the last turn: if a change had made it readable, makes it
+    /// so again, and returns true.
+    pub(crate) fn signal_again(&self) -> bool {
+        // SeqCst: a change that this does not see makes the descriptor readable after the drain.
+        let due = self.due.load(Ordering::SeqCst);
+        if due {
+            self.timed.signal();
+        }
+        due
+    }
+
+    /// Wakes all tasks, which add themselves again.
+    pub(crate) fn wake_all(&self) {
+        let mut waiters = self.waiters();
+        let wakers: Wakers = waiters.all.drain(..).map(|waiter| waiter.waker).collect();
+        self.note(&waiters);
+        drop(waiters);
+        wake(wakers);
+    }
+
     /// Wakes the tasks whose counters have got there, or whose deadline has passed.
     #[cold]
     pub(crate) fn wake(&self) {
-        self.due.store(false, Ordering::Relaxed);
+        self.due.store(false, Ordering::SeqCst);
         let mut waiters = self.waiters();
         let deadlines = waiters.all.iter().any(|waiter| waiter.deadline.is_some());
         let now = deadlines.then(|| self.timed.now());

@@ -1,5 +1,6 @@
 //! Event queues: what happens to many listeners and connections, in one place.
 
+use crate::events::Subscription;
 use crate::msg::{ConnectionRequest, MsgEndpoint, MsgListener};
 use core::fmt;
 use core::future::poll_fn;
@@ -37,13 +38,38 @@ enum Source<'a> {
     Endpoint(&'a MsgEndpoint),
 }
 
-impl Source<'_> {
-    fn poll(self, context: Option<&mut Context<'_>>) -> Poll<Event> {
-        let event = match self {
-            Self::Listener(listener) => listener.poll_request(context).map_ok(Event::ConnectionRequest),
-            Self::Endpoint(endpoint) => endpoint.poll_closed(context).map_ok(|()| Event::Shutdown),
+/// A queue's wait for the events of a source.
+struct Wait<'a> {
+    source: Source<'a>,
+    number: u64,
+}
+
+impl<'a> Wait<'a> {
+    fn new(source: Source<'a>) -> Self {
+        Self { source, number: source.events().new_wait() }
+    }
+
+    fn poll(&self, context: Option<&mut Context<'_>>) -> Poll<Event> {
+        let event = match self.source {
+            Source::Listener(listener) => listener.poll_request(self.number, context).map_ok(Event::ConnectionRequest),
+            Source::Endpoint(endpoint) => endpoint.poll_closed(self.number, context).map_ok(|()| Event::Shutdown),
         };
         event.map(|event| event.unwrap_or_else(Event::Failed))
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.source.events().end_wait(self.number);
+    }
+}
+
+impl<'a> Source<'a> {
+    fn events(self) -> &'a Subscription {
+        match self {
+            Self::Listener(listener) => listener.events(),
+            Self::Endpoint(endpoint) => endpoint.events(),
+        }
     }
 }
 
@@ -83,7 +109,7 @@ impl Source<'_> {
 /// ```
 #[derive(Default)]
 pub struct EventQueue<'a, K> {
-    sources: Vec<(K, Source<'a>)>,
+    sources: Vec<(K, Wait<'a>)>,
     /// Where the next look begins, so that a busy source does not hide the others.
     first: usize,
 }
@@ -102,12 +128,12 @@ impl<'a, K: Clone> EventQueue<'a, K> {
 
     /// Has the queue report the connection requests of a listener.
     pub fn add_listener(&mut self, key: K, listener: &'a MsgListener) {
-        self.sources.push((key, Source::Listener(listener)));
+        self.sources.push((key, Wait::new(Source::Listener(listener))));
     }
 
     /// Has the queue report the end of a connection. It leaves the queue with that.
     pub fn add_endpoint(&mut self, key: K, endpoint: &'a MsgEndpoint) {
-        self.sources.push((key, Source::Endpoint(endpoint)));
+        self.sources.push((key, Wait::new(Source::Endpoint(endpoint))));
     }
 
     /// Makes progress; an event that was not read, if there is one (fi_eq_read).
@@ -118,12 +144,19 @@ impl<'a, K: Clone> EventQueue<'a, K> {
         }
     }
 
-    /// Waits for an event (fi_eq_sread). Dropping the future loses none.
+    /// Waits for an event (fi_eq_sread), for ever if the queue has no listener and no connection.
+    /// Dropping the future loses none.
+    ///
+    /// # Panics
+    /// As an [`Operation`](crate::Operation) that is awaited where no reactor would wake it.
     pub async fn next(&mut self) -> (K, Event) {
         poll_fn(|context| self.poll_next(context)).await
     }
 
     /// As [`Self::next`], for futures that are written by hand.
+    ///
+    /// # Panics
+    /// As for [`Self::next`].
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(K, Event)> {
         self.look(Some(context))
     }
@@ -131,9 +164,9 @@ impl<'a, K: Clone> EventQueue<'a, K> {
     fn look(&mut self, mut context: Option<&mut Context<'_>>) -> Poll<(K, Event)> {
         for step in 0..self.sources.len() {
             let at = (self.first + step) % self.sources.len();
-            let Some((key, source)) = self.sources.get(at) else { continue };
-            let Poll::Ready(event) = source.poll(context.as_deref_mut()) else { continue };
-            let (key, source) = (key.clone(), *source);
+            let Some((key, wait)) = self.sources.get(at) else { continue };
+            let Poll::Ready(event) = wait.poll(context.as_deref_mut()) else { continue };
+            let (key, source) = (key.clone(), wait.source);
             self.first = at + 1;
             if let Source::Endpoint(_) = source {
                 // Its end is the last event.

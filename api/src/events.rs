@@ -143,11 +143,24 @@ impl Subscription {
 }
 
 impl Subscription {
-    /// The next event, for the one event queue that has the subscription: it keeps the waker until
-    /// there is an event, or another waker. Without a context no task is woken.
-    pub(crate) fn poll_next(&self, context: Option<&mut Context<'_>>) -> Poll<Result<EventKind>> {
-        /// No wait has this number.
-        const OF_QUEUE: u64 = 0;
+    /// A number for [`Self::poll_next`].
+    pub(crate) fn new_wait(&self) -> u64 {
+        self.events.new_wait()
+    }
+
+    /// The wait with this number is over.
+    pub(crate) fn end_wait(&self, number: u64) {
+        let waker = {
+            let mut subscribers = self.events.subscribers();
+            subscribers.by_owner.get_mut(&self.owner).and_then(|pending| pending.wakers.remove(&number))
+        };
+        // Without the lock: it may be the last one of a task.
+        drop(waker);
+    }
+
+    /// The next event, for an event queue: it keeps the waker until there is an event, another
+    /// waker, or the wait's end. Without a context no task is woken.
+    pub(crate) fn poll_next(&self, number: u64, context: Option<&mut Context<'_>>) -> Poll<Result<EventKind>> {
         let Self { events, owner } = self;
         events.turn();
         let mut subscribers = events.subscribers();
@@ -156,7 +169,7 @@ impl Subscription {
             return Poll::Ready(event);
         }
         let Some(context) = context else { return Poll::Pending };
-        let replaced = pending.wakers.insert(OF_QUEUE, context.waker().clone());
+        let replaced = pending.wakers.insert(number, context.waker().clone());
         drop(subscribers);
         // Without the lock: it may be the last one of a task.
         drop(replaced);

@@ -17,7 +17,8 @@ impl Domain {
     /// As for [`Self::register`].
     ///
     /// # Safety
-    /// Until [`MemoryRegion::try_close`] is true, or all endpoints of the domain are closed:
+    /// Until [`MemoryRegion::try_close`] is true, or the region is dropped and every endpoint that
+    /// the domain had until then has finished closing ([`RdmEndpoint::close`](crate::RdmEndpoint::close)):
     /// - the `len` bytes at `base` stay mapped, readable, and writable if `access` has
     ///   [`MrAccess::REMOTE_WRITE`];
     /// - no reference to them exists, and other code touches them by atomic accesses only, or by

@@ -112,10 +112,20 @@ impl MsgListener {
 }
 
 impl MsgListener {
+    /// Its events, for an event queue.
+    pub(crate) const fn events(&self) -> &Subscription {
+        &self.events
+    }
+
     /// The next connection request, for an event queue.
-    pub(crate) fn poll_request(&self, mut context: Option<&mut Context<'_>>) -> Poll<Result<ConnectionRequest>> {
+    pub(crate) fn poll_request(
+        &self,
+        number: u64,
+        mut context: Option<&mut Context<'_>>,
+    ) -> Poll<Result<ConnectionRequest>> {
         loop {
-            if let EventKind::ConnectionRequest(request) = ready!(self.events.poll_next(context.as_deref_mut()))? {
+            let event = ready!(self.events.poll_next(number, context.as_deref_mut()))?;
+            if let EventKind::ConnectionRequest(request) = event {
                 return Poll::Ready(Ok(ConnectionRequest { request, listener: self.engine.clone() }));
             }
         }
@@ -249,10 +259,15 @@ impl MsgEndpoint {
         ep.established().await
     }
 
+    /// Its events, for an event queue.
+    pub(crate) const fn events(&self) -> &Subscription {
+        &self.events
+    }
+
     /// The end of the connection, for an event queue.
-    pub(crate) fn poll_closed(&self, mut context: Option<&mut Context<'_>>) -> Poll<Result<()>> {
+    pub(crate) fn poll_closed(&self, number: u64, mut context: Option<&mut Context<'_>>) -> Poll<Result<()>> {
         loop {
-            if let EventKind::Shutdown = ready!(self.events.poll_next(context.as_deref_mut()))? {
+            if let EventKind::Shutdown = ready!(self.events.poll_next(number, context.as_deref_mut()))? {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -255,6 +255,11 @@ impl<'a, B: 'static> Operation<'a, B> {
         Arc::ptr_eq(self.pump, pump)
     }
 
+    /// Whether its result was taken.
+    pub(crate) const fn is_taken(&self) -> bool {
+        matches!(self.state, State::Taken)
+    }
+
     /// The result and the buffer if the operation has ended; otherwise `waker` will be woken by the
     /// turn that finds its end. Makes no progress.
     pub(crate) fn try_take(&mut self, waker: &Waker) -> Option<(Result<Completion, OperationError>, B)> {

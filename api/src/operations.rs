@@ -142,45 +142,52 @@ impl Operations {
         Park::lock(&self.table).is_awaited_alone(context)
     }
 
-    /// Makes progress as [`Pump::turn`]; the outcome and the buffer of this operation if it has
-    /// ended meanwhile.
+    /// Makes progress as [`Pump::turn`], but only until this operation has ended; its outcome and
+    /// buffer then.
     pub(crate) fn turn_for(&self, context: usize) -> Option<Ended> {
-        let mut ended = None;
+        let mut some = false;
         loop {
             let mut read = ArrayVec::<Completion, BATCH>::new();
             let result = self.queue.read(BATCH, |completion| read.push(*completion));
-            if self.counting.is_due() {
-                self.counting.wake();
+            let is_empty = result == Err(Errno::AGAIN);
+            if is_empty && !self.is_due() {
+                break;
             }
-            if result == Err(Errno::AGAIN) && !self.is_due() {
-                return ended;
-            }
-            let full = read.is_full();
             let mut after = After::default();
             let mut table = Park::lock(&self.table);
             for completion in &read {
-                if completion.context == context {
-                    ended = table.take_completed(completion, &mut after);
-                } else {
-                    table.end(completion.context, Ok(*completion), &mut after);
-                }
+                table.end(completion.context, Ok(*completion), &mut after);
             }
-            let failure = if result == Err(Errno::EAVAIL) { self.queue.read_error().ok() } else { None };
-            let failed = failure.is_some();
-            if let Some(failure) = failure {
+            if result == Err(Errno::EAVAIL)
+                && let Ok(failure) = self.queue.read_error()
+            {
                 table.end(failure.completion.context, Err(Box::new(failure)), &mut after);
             }
             self.settle(&mut table, &mut after);
-            if ended.is_none() {
-                ended = table.try_take(context);
-            }
+            // Only if no task is to be woken: a waker that panics must not take the outcome along.
+            let ended = if after.is_empty() { table.try_take(context) } else { None };
             drop(table);
-            after.run();
-            // Otherwise the queue was empty: another look would be another pass over the endpoints.
-            if !full && !failed {
+            if ended.is_some() {
                 return ended;
             }
+            after.run();
+            some = true;
+            // Entries may be left behind a failure, and the read may have made no pass.
+            if is_empty {
+                break;
+            }
         }
+        if self.counting.is_due() {
+            self.counting.wake();
+        }
+        if some { self.try_take(context) } else { None }
+    }
+
+    /// Prepares for a sleep on the descriptor after a turn; false if there is something to do
+    /// first.
+    pub(crate) fn may_sleep(&self, watcher: Watcher) -> bool {
+        // The look at the queue drains the descriptor: a counter's signal with it.
+        self.queue.try_wait_as(watcher).is_ok() && !self.counting.signal_again()
     }
 
     /// The future of an operation is gone: cancels it.
@@ -202,14 +209,17 @@ impl Operations {
         }
     }
 
-    /// Sets the deadline of an operation, from now.
+    /// Sets the deadline of an operation, from now; nothing for context 0, one that has ended.
     pub(crate) fn set_timeout(&self, context: usize, timeout: Duration) {
+        if context == 0 {
+            return;
+        }
         let deadline = self.timed.now() + timeout;
         let mut table = Park::lock(&self.table);
         table.set_deadline(context, deadline);
         table.has_timer = true;
         self.is_due.store(true, Ordering::Relaxed);
-        self.timed.set(OF_OPERATIONS, table.next_deadline());
+        self.timed.set(OF_OPERATIONS, table.next_deadline().into_iter().chain(table.retry).min());
     }
 
     /// Whether it belongs to a simulated network, whose time the caller moves.
@@ -228,8 +238,8 @@ impl Operations {
         if table.has_timer || again {
             let now = self.timed.now();
             table.expire(now, after);
-            let retry = again.then(|| now + RETRY);
-            let next = table.next_deadline().into_iter().chain(retry).min();
+            table.retry = again.then(|| now + RETRY);
+            let next = table.next_deadline().into_iter().chain(table.retry).min();
             table.has_timer = next.is_some();
             self.timed.set(OF_OPERATIONS, next);
         }
@@ -247,7 +257,7 @@ impl Pump for Operations {
 
     fn prepare(&self, watcher: Watcher) -> bool {
         self.turn();
-        self.queue.try_wait_as(watcher).is_ok()
+        self.may_sleep(watcher)
     }
 
     fn unwatch(&self, watcher: Watcher) {
@@ -257,6 +267,7 @@ impl Pump for Operations {
     fn wake_all(&self) {
         let after = Park::lock(&self.table).wake_all();
         after.run();
+        self.counting.wake_all();
     }
 
     fn descriptor(&self) -> Descriptor {

@@ -39,10 +39,19 @@ use std::task::Wake;
 /// ```
 pub struct CompletionQueue<'a, T, B: 'static> {
     pump: Arc<Operations>,
-    running: Slab<(T, Operation<'a, B>)>,
-    ended: VecDeque<QueueEntry<T, B>>,
+    entries: Slab<Entry<'a, T, B>>,
     ready: Arc<Ready>,
+    /// Ends that were returned since the last turn.
+    since_turn: u32,
 }
+
+enum Entry<'a, T, B: 'static> {
+    Running(T, Operation<'a, B>),
+    Ended(QueueEntry<T, B>),
+}
+
+/// Ends that are returned without a turn in between: short sends alone could go on for long.
+const MOST: u32 = 16;
 
 impl<T, B> fmt::Debug for CompletionQueue<'_, T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,83 +116,109 @@ impl Wake for Report {
 impl<'a, T, B: 'static> CompletionQueue<'a, T, B> {
     /// An empty queue for operations of the domain (fi_cq_open). It has room for any number.
     pub fn open(domain: &Domain) -> Self {
-        let pump = domain.0.pump.clone();
-        Self { pump, running: Slab::new(), ended: VecDeque::new(), ready: Arc::default() }
+        Self { pump: domain.0.pump.clone(), entries: Slab::new(), ready: Arc::default(), since_turn: 0 }
     }
 
     /// Adds an operation, whose end [`Self::read`] will return.
     ///
     /// # Errors
-    /// EINVAL for an operation of another domain, which is cancelled.
+    /// EINVAL for an operation of another domain, which is cancelled, and for one whose result was
+    /// taken.
     pub fn push(&mut self, context: T, mut operation: Operation<'a, B>) -> Result<()> {
-        if !operation.is_of(&self.pump) {
-            return Err(Error::new(Errno::EINVAL, "push an operation of another domain to a completion queue"));
+        if !operation.is_of(&self.pump) || operation.is_taken() {
+            return Err(Error::new(Errno::EINVAL, "push an operation that is not the queue's domain's, or was taken"));
         }
-        let place = self.running.vacant_key();
-        let report = Waker::from(Arc::new(Report { place, ready: self.ready.clone() }));
-        match operation.try_take(&report) {
-            Some((result, buffer)) => self.ended.push_back(QueueEntry { context, result, buffer }),
-            None => drop(self.running.insert((context, operation))),
-        }
+        let place = self.entries.vacant_key();
+        let entry = match operation.try_take(&self.report(place)) {
+            Some((result, buffer)) => {
+                self.ready.found().places.push_back(place);
+                Entry::Ended(QueueEntry { context, result, buffer })
+            }
+            None => Entry::Running(context, operation),
+        };
+        self.entries.insert(entry);
         Ok(())
+    }
+
+    fn report(&self, place: usize) -> Waker {
+        Waker::from(Arc::new(Report { place, ready: self.ready.clone() }))
     }
 
     /// How many operations it has: in progress, or ended and not read.
     pub fn len(&self) -> usize {
-        self.running.len() + self.ended.len()
+        self.entries.len()
     }
 
     /// Whether it has no operation.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.entries.is_empty()
     }
 
-    /// Makes progress; the oldest end that was not read, if there is one (fi_cq_read).
+    /// Makes progress, at the latest after a few ends; the oldest end that was not read, if there
+    /// is one (fi_cq_read).
     pub fn read(&mut self) -> Option<QueueEntry<T, B>> {
-        if let Some(entry) = self.take() {
+        if self.since_turn < MOST
+            && let Some(entry) = self.take()
+        {
+            self.since_turn += 1;
             return Some(entry);
         }
+        self.since_turn = 0;
         self.pump.turn();
         self.take()
     }
 
     fn take(&mut self) -> Option<QueueEntry<T, B>> {
-        if let Some(entry) = self.ended.pop_front() {
-            return Some(entry);
-        }
         loop {
             let place = self.ready.found().places.pop_front()?;
-            // Woken without an end, as when a reactor stops: it reports again.
-            let Some((_, operation)) = self.running.get_mut(place) else { continue };
-            let report = Waker::from(Arc::new(Report { place, ready: self.ready.clone() }));
-            if let Some((result, buffer)) = operation.try_take(&report) {
-                let (context, _) = self.running.remove(place);
-                return Some(QueueEntry { context, result, buffer });
+            let report = self.report(place);
+            let ended = match self.entries.get_mut(place) {
+                Some(Entry::Running(_, operation)) => operation.try_take(&report),
+                Some(Entry::Ended(_)) => None,
+                // It was read, and had reported twice.
+                None => continue,
+            };
+            let is_running = matches!(self.entries.get(place), Some(Entry::Running(..)));
+            if is_running && ended.is_none() {
+                // Woken without an end, as when a reactor stops: it reports again.
+                continue;
             }
+            return Some(match (self.entries.remove(place), ended) {
+                (Entry::Running(context, _), Some((result, buffer))) => QueueEntry { context, result, buffer },
+                (Entry::Ended(entry), _) => entry,
+                (Entry::Running(..), None) => continue,
+            });
         }
     }
 
     /// Waits for the end of an operation (fi_cq_sread); `None` if there is none in progress.
     /// Dropping the future loses none.
+    ///
+    /// # Panics
+    /// As an [`Operation`] that is awaited where no reactor would wake it.
     pub async fn next(&mut self) -> Option<QueueEntry<T, B>> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
     /// As [`Self::next`], for futures that are written by hand.
+    ///
+    /// # Panics
+    /// As for [`Self::next`].
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<QueueEntry<T, B>>> {
         if let Some(entry) = self.read() {
             return Poll::Ready(Some(entry));
         }
-        if self.running.is_empty() {
+        if self.entries.is_empty() {
             return Poll::Ready(None);
         }
+        let waker = context.waker().clone();
         let mut found = self.ready.found();
         if !found.places.is_empty() {
             drop(found);
-            context.waker().wake_by_ref();
+            waker.wake();
             return Poll::Pending;
         }
-        let replaced = found.task.replace(context.waker().clone());
+        let replaced = found.task.replace(waker);
         drop(found);
         // Without the lock: it may be the last one of a task.
         drop(replaced);

@@ -190,7 +190,8 @@ impl MemoryRegion {
         RemoteKey { key: self.region.key(), first: 0, len: self.len(), access: self.access }
     }
 
-    /// Ends the registration, and keeps the memory: no access begins any more. True when none is in
+    /// Ends the registration without freeing the memory: no access begins any more, by peers or by
+    /// [`Self::read`] and [`Self::write`]. True when none is in
     /// progress, after which no peer touches the memory; until then, make progress and ask again
     /// (fi_close(3), which fails with FI_EBUSY meanwhile).
     ///
@@ -220,7 +221,7 @@ impl MemoryRegion {
     /// Copies the bytes from `offset` on to `out`.
     ///
     /// # Errors
-    /// EACCES if the region ends before.
+    /// EACCES if the region ends before; EINVAL after [`Self::try_close`].
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Errno> {
         let region = self.region.region();
         let range = region.resolve(offset, out.len(), MrAccess::empty());
@@ -231,7 +232,7 @@ impl MemoryRegion {
     /// memory.
     ///
     /// # Errors
-    /// EACCES if the region ends before.
+    /// EACCES if the region ends before; EINVAL after [`Self::try_close`].
     ///
     /// ```
     /// # use ofi::{EndpointType, Fabric, Info, MrAccess};
@@ -253,7 +254,7 @@ impl MemoryRegion {
     /// memory.
     ///
     /// # Errors
-    /// EACCES if the region ends before.
+    /// EACCES if the region ends before; EINVAL after [`Self::try_close`].
     pub fn store<T: Element>(&self, offset: u64, value: T) -> Result<(), Errno> {
         self.write(offset, bytes_of(&[value]))
     }
@@ -261,7 +262,7 @@ impl MemoryRegion {
     /// Copies `bytes` to the region at `offset`.
     ///
     /// # Errors
-    /// EACCES if the region ends before.
+    /// EACCES if the region ends before, or is foreign memory that peers may not write; EINVAL after [`Self::try_close`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let region = self.region.region();
         let range = region.resolve(offset, bytes.len(), MrAccess::empty());

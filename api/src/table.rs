@@ -94,6 +94,8 @@ pub(crate) struct Table {
     deadlines: BTreeSet<(Instant, usize)>,
     /// The timer is set for them, or to post what waits for room.
     pub(crate) has_timer: bool,
+    /// When what waits for room is to be tried again.
+    pub(crate) retry: Option<Instant>,
 }
 
 /// The tasks that one turn wakes, of which there is usually one.
@@ -123,8 +125,9 @@ impl After {
         }
     }
 
+    /// Whether there is nothing to do.
     #[inline]
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let Self { wakers, stale, ended, late } = self;
         wakers.is_empty() && stale.is_empty() && ended.is_empty() && late.is_empty()
     }
@@ -366,8 +369,8 @@ impl Table {
             Some(old) if old.will_wake(waker) => (None, None),
             Some(_) => (None, entry.waker.replace(waker.clone())),
             None => {
-                self.awaited += 1;
                 entry.waker = Some(waker.clone());
+                self.awaited += 1;
                 (None, None)
             }
         }
@@ -384,18 +387,6 @@ impl Table {
         let State::Ended(outcome) = entry.state else { return None };
         // SAFETY: the operation has ended: the engine has no buffer of it.
         Some((outcome, unsafe { entry.kept.end() }))
-    }
-
-    /// The outcome and the buffer of an operation that has completed, and whose task asks for it.
-    #[inline]
-    pub(crate) fn take_completed(&mut self, completion: &Completion, after: &mut After) -> Option<Ended> {
-        let entry = self.remove(completion.context)?;
-        after.stale.extend(entry.waker);
-        if let Some(slot) = self.slots.get_mut(entry.endpoint) {
-            slot.posted[usize::from(entry.is_receive)] -= 1;
-        }
-        // SAFETY: the operation has completed: the engine has no buffer of it.
-        Some((Ok(*completion), unsafe { entry.kept.end() }))
     }
 
     /// Whether no operation has a task that waits, but perhaps this one.

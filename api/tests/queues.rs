@@ -109,6 +109,29 @@ fn a_queue_that_is_read_needs_no_executor_and_reports_failures() {
 }
 
 #[test]
+fn short_sends_that_are_done_at_once_do_not_hide_what_ended_before_them() {
+    let info = info("shm", EndpointType::RDM);
+    let (one, two) = (End::open(&info), End::open(&info));
+    let peers = [one.peer(&two), two.peer(&one)];
+    run(zip(one.ep.send(peers[0], [0; 1]), two.ep.receive([0; 1])), &two).0.0.unwrap();
+    run(zip(two.ep.send(peers[1], [0; 1]), one.ep.receive([0; 1])), &two).0.0.unwrap();
+    let mut queue = CompletionQueue::open(&one.domain);
+    queue.push("receive", one.ep.receive([0; 8])).unwrap();
+    run(two.ep.send(peers[1], [1; 8]), &two).0.unwrap();
+    // A program that sends again at each end of a send still gets to its receive.
+    queue.push("send", one.ep.send(peers[0], [2; 8])).unwrap();
+    let mut ends = 0;
+    while block_on(queue.next()).unwrap().context == "send" {
+        ends += 1;
+        assert!(ends < 100, "the receive has ended");
+        queue.push("send", one.ep.send(peers[0], [2; 8])).unwrap();
+    }
+    let mut taken = one.ep.send(peers[0], [3; 8]);
+    while taken.try_finish().is_none() {}
+    assert_eq!(queue.push("taken", taken).unwrap_err().errno(), Errno::EINVAL);
+}
+
+#[test]
 fn a_queue_refuses_operations_of_another_domain_and_cancels_its_own_when_it_is_dropped() {
     over_each(|one, two, _| {
         let mut queue = CompletionQueue::open(&one.domain);
@@ -204,7 +227,32 @@ fn an_event_queue_reports_requests_ends_and_failures_under_their_keys() {
             assert!(of == key && matches!(event, Event::Shutdown), "{provider}: {of} {event:?}");
         }
         assert!(events.read().is_none(), "each end is reported once");
+        // The end of a connection is reported to every queue that asks.
+        let mut others = [EventQueue::open(), EventQueue::open()];
+        others.iter_mut().for_each(|queue| queue.add_endpoint(provider, &servers[0]));
+        let [one, two] = &mut others;
+        let (one, two) = block_on(zip(one.next(), two.next()));
+        assert!(matches!((one.1, two.1), (Event::Shutdown, Event::Shutdown)));
     }
+}
+
+#[test]
+fn two_event_queues_of_one_connection_are_both_woken() {
+    let info = info("tcp", EndpointType::MSG);
+    let fabric = Fabric::open(&info).unwrap();
+    let domain = fabric.domain(&info).unwrap();
+    let listener = MsgListener::listen(&fabric, &info).unwrap();
+    let to = listener.local_addr().unwrap();
+    let server = async { listener.request().await?.accept(&domain).await };
+    let (client, server) = block_on(zip(MsgEndpoint::connect(&domain, &info, to), server));
+    let (client, server) = (client.unwrap(), server.unwrap());
+    let ends = || async {
+        let mut queue = EventQueue::open();
+        queue.add_endpoint((), &server);
+        queue.next().await
+    };
+    let (ended, ()) = block_on(zip(zip(ends(), ends()), client.close()));
+    assert!(matches!((ended.0.1, ended.1.1), (Event::Shutdown, Event::Shutdown)));
 }
 
 #[test]

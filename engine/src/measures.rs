@@ -21,7 +21,7 @@ pub struct Measures {
     pub queue_high_water: u64,
 }
 
-/// Counts, which only rise.
+/// Counts, which only rise; those of a domain are of the endpoints that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// What was exchanged with all peers.
