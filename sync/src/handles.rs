@@ -98,15 +98,16 @@ mod tests {
     #[test]
     fn a_handle_is_valid_until_its_object_was_removed_as_often_as_it_was_inserted() {
         let handles = Handles::new(Park::default(), RandomState::new());
-        let (first, second) = (handles.lock().inserted(0), handles.lock().inserted(1));
-        assert_eq!(handles.lock().inserted(0), first, "the same object again");
+        let insert = |handle| handles.lock().inserted(handle);
+        let remove = |handle| handles.removed(&mut handles.lock(), handle);
+        let (first, second) = (insert(0), insert(1));
+        assert_eq!(insert(0), first, "the same object again");
         assert!(handles.has(0, first) && handles.has(1, second));
-        assert!(!handles.removed(&mut handles.lock(), 0) && handles.has(0, first));
-        assert!(handles.removed(&mut handles.lock(), 0));
-        assert!(!handles.has(0, first) && handles.has(1, second));
-        let third = handles.lock().inserted(0);
+        assert!(!remove(0) && handles.has(0, first), "it was inserted twice");
+        assert!(remove(0) && !handles.has(0, first) && handles.has(1, second));
+        let third = insert(0);
         assert!(handles.has(0, third) && !handles.has(0, first), "another object has the handle");
-        assert!(!handles.removed(&mut handles.lock(), 7), "unknown");
+        assert!(!remove(7), "unknown");
     }
 }
 
