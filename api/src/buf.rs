@@ -5,7 +5,7 @@
 //! `Kept` that is dropped leaks its buffer, because the engine may still use it.
 #![allow(unsafe_code)]
 
-use crate::atomic::Element;
+use crate::element::Element;
 use crate::engine::Engine;
 use crate::erased::Erased;
 use core::fmt;

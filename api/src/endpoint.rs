@@ -1,9 +1,10 @@
 //! What all kinds of endpoints share: opening, posting, closing.
 
-use crate::atomic::{Element, Fetch};
+use crate::atomic::Fetch;
 use crate::av::{AddressVector, Peer};
 use crate::buf::{IoBuf, IoBufMut, Kept};
 use crate::closing;
+use crate::element::Element;
 use crate::engine::{Engine, Place, Post, What};
 use crate::fabric::{self, Domain};
 use crate::info::Info;

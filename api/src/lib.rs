@@ -46,6 +46,7 @@ mod counting;
 mod dgram;
 pub mod doctor;
 mod drivers;
+mod element;
 mod endpoint;
 mod engine;
 mod erased;
@@ -85,11 +86,12 @@ mod typed;
 #[cfg(feature = "sim")]
 pub mod sim;
 
-pub use atomic::{Element, Fetch};
+pub use atomic::Fetch;
 pub use av::{AddressVector, Peer};
 pub use buf::{IoBuf, IoBufMut};
 pub use counter::Counter;
 pub use dgram::DatagramEndpoint;
+pub use element::Element;
 pub use event_queue::{Event, EventQueue};
 pub use fabric::{Domain, Fabric};
 pub use incoming::{ConnectionIncoming, Incoming, ReceivedMessage};

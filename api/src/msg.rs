@@ -1,8 +1,9 @@
 //! Connected endpoints, and what listens for their peers.
 
-use crate::atomic::{Element, Fetch};
+use crate::atomic::Fetch;
 use crate::av::AddressVector;
 use crate::buf::{IoBuf, IoBufMut};
+use crate::element::Element;
 use crate::endpoint::Inner;
 use crate::events::Subscription;
 use crate::fabric::{Domain, Fabric};

@@ -1,9 +1,10 @@
 //! Reliable endpoints without connections.
 
-use crate::atomic::{Element, Fetch};
+use crate::atomic::Fetch;
 use crate::av::{AddressVector, Peer};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::counter::Counter;
+use crate::element::Element;
 use crate::endpoint::Inner;
 use crate::fabric::Domain;
 use crate::incoming::Incoming;

@@ -1,7 +1,7 @@
 //! Registered memory, which peers access by one-sided operations.
 
-use crate::atomic::Element;
 use crate::buf::bytes_of;
+use crate::element::Element;
 use core::fmt;
 use core::str::FromStr;
 use ofi_core::caps::MrAccess;

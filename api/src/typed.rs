@@ -1,7 +1,7 @@
 //! Buffers of numbers.
 
-use crate::atomic::Element;
 use crate::buf::{IoBuf, IoBufMut, bytes_of, bytes_of_mut};
+use crate::element::Element;
 use core::ops::{Deref, DerefMut};
 
 /// Numbers as a buffer: an operation sends or fills their bytes, in the order of the machine. A
