@@ -262,7 +262,8 @@ impl MemoryRegion {
     /// Copies `bytes` to the region at `offset`.
     ///
     /// # Errors
-    /// EACCES if the region ends before, or is foreign memory that peers may not write; EINVAL after [`Self::try_close`].
+    /// EACCES if the region ends before, or is foreign memory that peers may not write; EINVAL
+    /// after [`Self::try_close`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let region = self.region.region();
         let range = region.resolve(offset, bytes.len(), MrAccess::empty());

@@ -263,7 +263,7 @@ unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_v
         Value::State(state) => Some(state(measures)),
         Value::Count(count) => {
             let since = profile.reset.lock().unwrap_or_else(PoisonError::into_inner);
-            // A domain loses the counts of an endpoint that closes, also if it did so since the reset.
+            // A domain loses the counts of an endpoint that closes, also after the reset.
             Some(count(&measures.counts).saturating_sub(count(&since)))
         }
         Value::Messages => None,
