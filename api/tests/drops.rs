@@ -2,6 +2,9 @@
 //! `OFI_DROPS=1000000` drops that many futures over each provider; fewer by default.
 #![cfg(any(feature = "tcp", feature = "shm"))]
 
+mod common;
+
+use common::providers;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -95,16 +98,7 @@ fn of_domain(domain: Domain, info: &Info) -> End {
 }
 
 fn info(provider: &str) -> Info {
-    let query = Info::builder().provider(provider).endpoint(EndpointType::RDM);
-    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
-    query.query().unwrap_or_else(|error| panic!("{error}")).remove(0)
-}
-
-fn providers() -> Vec<&'static str> {
-    let mut all = Vec::new();
-    all.extend(cfg!(feature = "tcp").then_some("tcp"));
-    all.extend(cfg!(feature = "shm").then_some("shm"));
-    all
+    common::info(provider, EndpointType::RDM)
 }
 
 fn seed() -> u64 {

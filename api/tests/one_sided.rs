@@ -1,6 +1,9 @@
 //! One-sided operations between two endpoints of one process, over each provider that has them.
 #![cfg(any(feature = "tcp", feature = "shm"))]
 
+mod common;
+
+use common::{info, providers};
 use core::future::Future;
 use futures_lite::future;
 use ofi::{Domain, EndpointType, Errno, Fabric, Info, MrAccess, Peer, RdmEndpoint, RemoteKey};
@@ -8,12 +11,6 @@ use std::time::Duration;
 
 /// How long a test waits for an operation.
 const LIMIT: Duration = Duration::from_secs(20);
-
-fn info(provider: &str, kind: EndpointType) -> Info {
-    let query = Info::builder().provider(provider).endpoint(kind);
-    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
-    query.query().unwrap_or_else(|error| panic!("{error}")).remove(0)
-}
 
 /// An endpoint, and its domain.
 struct End {
@@ -39,10 +36,7 @@ fn run<T>(operation: impl Future<Output = T>, target: &End) -> T {
 
 /// Both ends and the first one's handle of the second, for each provider.
 fn over_each_provider(test: impl Fn(&End, &End, Peer)) {
-    let mut providers = Vec::new();
-    providers.extend(cfg!(feature = "tcp").then_some("tcp"));
-    providers.extend(cfg!(feature = "shm").then_some("shm"));
-    for provider in providers {
+    for provider in providers() {
         let info = info(provider, EndpointType::RDM);
         let (initiator, target) = (End::open(&info), End::open(&info));
         let peer = initiator.ep.peer(target.ep.local_addr().unwrap()).unwrap();

@@ -1,5 +1,7 @@
 //! Operations between two endpoints of this process, over every provider that has them.
 
+mod common;
+
 use ofi::{Caps, Domain, EndpointType, Errno, Fabric, Info, MrAccess, OpFlags, Peer, RdmEndpoint, block_on};
 use std::time::Duration;
 
@@ -13,12 +15,8 @@ struct Pair {
 }
 
 fn info(provider: &str) -> Info {
-    let query = Info::builder()
-        .provider(provider)
-        .endpoint(EndpointType::RDM)
-        .caps(Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC | Caps::SOURCE);
-    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
-    query.query().unwrap().remove(0)
+    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC | Caps::SOURCE;
+    common::query(provider, EndpointType::RDM).caps(caps).query().unwrap().remove(0)
 }
 
 fn pair(provider: &str) -> Pair {
@@ -75,7 +73,7 @@ fn a_short_send_over_an_open_link_of_shm_is_done_when_its_call_returns() {
     let met = async { (pair.one.send(pair.to_two, [0; 1]).await, pair.two.receive([0; 1]).await) };
     block_on(met).1.0.unwrap();
     let sends: Vec<_> = (0..8u8).map(|at| pair.one.send_tagged(pair.to_two, 7, vec![at; 8])).collect();
-    assert_eq!(pair.domain.pending_operations(), 0, "nobody has to look for their ends");
+    assert_eq!(pair.domain.pending_operations(), 0, "no turn has to find their ends");
     for (at, send) in (0..8u8).zip(sends) {
         if at % 2 == 0 {
             let (sent, back) = block_on(send);

@@ -1,6 +1,9 @@
 //! Completion queues, counters and event queues, foreign memory and pools of buffers.
 #![cfg(all(feature = "tcp", feature = "shm"))]
 
+mod common;
+
+use common::info;
 use core::future::Future;
 use futures_lite::future::{or, zip};
 use ofi::{
@@ -11,12 +14,6 @@ use std::time::Duration;
 
 /// How long a test waits for what has to come.
 const LIMIT: Duration = Duration::from_secs(20);
-
-fn info(provider: &str, kind: EndpointType) -> Info {
-    let query = Info::builder().provider(provider).endpoint(kind);
-    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
-    query.query().unwrap_or_else(|error| panic!("{error}")).remove(0)
-}
 
 /// An endpoint in a domain of its own, and what counts peers' writes to its memory.
 struct End {
@@ -129,6 +126,19 @@ fn short_sends_that_are_done_at_once_do_not_hide_what_ended_before_them() {
     let mut taken = one.ep.send(peers[0], [3; 8]);
     while taken.try_finish().is_none() {}
     assert_eq!(queue.push("taken", taken).unwrap_err().errno(), Errno::EINVAL);
+}
+
+#[test]
+fn a_queue_outlives_the_reactor_in_which_it_was_awaited() {
+    over_each(|one, two, peer| {
+        let mut queue = CompletionQueue::open(&two.domain);
+        queue.push((), two.ep.receive([0; 8])).unwrap();
+        let first = block_on(futures_lite::future::poll_once(queue.next()));
+        assert!(first.is_none(), "there is no message");
+        assert!(queue.read().is_none() && queue.len() == 1, "the end of block_on has woken its tasks");
+        run(one.ep.send(peer, [3; 8]), two).0.unwrap();
+        assert_eq!(run(queue.next(), one).unwrap().buffer, [3; 8]);
+    });
 }
 
 #[test]
@@ -292,5 +302,5 @@ fn a_buffer_returns_to_its_pool_when_its_operation_has_ended() {
         run(zip(one.ep.send(peer, pool.take()), receive), two).0.0.unwrap();
         drop(kept);
     });
-    assert_eq!(pool.spare(), 2, "no more than it shall keep");
+    assert_eq!(pool.spare(), 2, "the pool keeps no more");
 }

@@ -1,6 +1,9 @@
 //! Operations in a tokio runtime, in any executor with async-io, and in block_on; sleeping.
 #![cfg(any(feature = "tcp", feature = "shm"))]
 
+mod common;
+
+use common::{info, providers};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -8,19 +11,6 @@ use ofi::{Domain, EndpointType, Errno, Fabric, Info, MsgEndpoint, MsgListener, P
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
 use std::time::Duration;
-
-fn info(provider: &str, kind: EndpointType) -> Info {
-    let query = Info::builder().provider(provider).endpoint(kind);
-    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
-    query.query().unwrap_or_else(|error| panic!("{error}")).remove(0)
-}
-
-fn providers() -> Vec<&'static str> {
-    let mut all = Vec::new();
-    all.extend(cfg!(feature = "tcp").then_some("tcp"));
-    all.extend(cfg!(feature = "shm").then_some("shm"));
-    all
-}
 
 /// An endpoint with a domain of its own.
 fn end(info: &Info) -> (Domain, Arc<RdmEndpoint>) {
