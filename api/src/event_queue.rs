@@ -1,11 +1,12 @@
 //! Event queues: what happens to many listeners and connections, in one place.
 
-use crate::events::Subscription;
+use crate::events::Wait;
 use crate::msg::{ConnectionRequest, MsgEndpoint, MsgListener};
 use core::fmt;
 use core::future::poll_fn;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use ofi_core::Error;
+use ofi_engine::completion::eq::EventKind;
 
 /// What has happened to a listener or a connection (fi_eq(3)).
 ///
@@ -32,43 +33,27 @@ pub enum Event {
     Failed(Error),
 }
 
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    Listener(&'a MsgListener),
-    Endpoint(&'a MsgEndpoint),
+/// A listener or a connection, and the queue's wait for its events.
+struct Source<'a> {
+    wait: Wait<'a>,
+    /// `None` for a connection.
+    listener: Option<&'a MsgListener>,
 }
 
-/// A queue's wait for the events of a source.
-struct Wait<'a> {
-    source: Source<'a>,
-    number: u64,
-}
-
-impl<'a> Wait<'a> {
-    fn new(source: Source<'a>) -> Self {
-        Self { source, number: source.events().new_wait() }
-    }
-
-    fn poll(&self, context: Option<&mut Context<'_>>) -> Poll<Event> {
-        let event = match self.source {
-            Source::Listener(listener) => listener.poll_request(self.number, context).map_ok(Event::ConnectionRequest),
-            Source::Endpoint(endpoint) => endpoint.poll_closed(self.number, context).map_ok(|()| Event::Shutdown),
-        };
-        event.map(|event| event.unwrap_or_else(Event::Failed))
-    }
-}
-
-impl Drop for Wait<'_> {
-    fn drop(&mut self) {
-        self.source.events().end_wait(self.number);
-    }
-}
-
-impl<'a> Source<'a> {
-    fn events(self) -> &'a Subscription {
-        match self {
-            Self::Listener(listener) => listener.events(),
-            Self::Endpoint(endpoint) => endpoint.events(),
+impl Source<'_> {
+    fn poll(&self, mut context: Option<&mut Context<'_>>) -> Poll<Event> {
+        loop {
+            let event = match ready!(self.wait.poll(context.as_deref_mut())) {
+                Err(why) => Some(Event::Failed(why)),
+                Ok(EventKind::Shutdown) => Some(Event::Shutdown),
+                Ok(event) => {
+                    self.listener.and_then(|listener| listener.request_of(event)).map(Event::ConnectionRequest)
+                }
+            };
+            // The others are for the one that connects or accepts.
+            if let Some(event) = event {
+                return Poll::Ready(event);
+            }
         }
     }
 }
@@ -109,7 +94,7 @@ impl<'a> Source<'a> {
 /// ```
 #[derive(Default)]
 pub struct EventQueue<'a, K> {
-    sources: Vec<(K, Wait<'a>)>,
+    sources: Vec<(K, Source<'a>)>,
     /// Where the next look begins, so that a busy source does not hide the others.
     first: usize,
 }
@@ -128,12 +113,12 @@ impl<'a, K: Clone> EventQueue<'a, K> {
 
     /// Has the queue report the connection requests of a listener.
     pub fn add_listener(&mut self, key: K, listener: &'a MsgListener) {
-        self.sources.push((key, Wait::new(Source::Listener(listener))));
+        self.sources.push((key, Source { wait: listener.wait(), listener: Some(listener) }));
     }
 
     /// Has the queue report the end of a connection. It leaves the queue with that.
     pub fn add_endpoint(&mut self, key: K, endpoint: &'a MsgEndpoint) {
-        self.sources.push((key, Wait::new(Source::Endpoint(endpoint))));
+        self.sources.push((key, Source { wait: endpoint.wait(), listener: None }));
     }
 
     /// Makes progress; an event that was not read, if there is one (fi_eq_read).
@@ -164,11 +149,11 @@ impl<'a, K: Clone> EventQueue<'a, K> {
     fn look(&mut self, mut context: Option<&mut Context<'_>>) -> Poll<(K, Event)> {
         for step in 0..self.sources.len() {
             let at = (self.first + step) % self.sources.len();
-            let Some((key, wait)) = self.sources.get(at) else { continue };
-            let Poll::Ready(event) = wait.poll(context.as_deref_mut()) else { continue };
-            let (key, source) = (key.clone(), wait.source);
+            let Some((key, source)) = self.sources.get(at) else { continue };
+            let Poll::Ready(event) = source.poll(context.as_deref_mut()) else { continue };
+            let (key, is_connection) = (key.clone(), source.listener.is_none());
             self.first = at + 1;
-            if let Source::Endpoint(_) = source {
+            if is_connection {
                 // Its end is the last event.
                 self.sources.remove(at);
                 self.first = at;

@@ -136,72 +136,41 @@ impl Subscription {
 
     /// The next event; ETIMEDOUT if there is none within `limit`.
     pub(crate) async fn next(&self, limit: Option<Duration>) -> Result<EventKind> {
+        let wait = self.wait(limit);
+        poll_fn(|context| wait.poll(Some(context))).await
+    }
+
+    /// Begins a wait for events, for as long as `limit`.
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> Wait<'_> {
         let deadline = limit.map(|limit| self.events.timed.now() + limit);
-        let wait = Wait { subscription: self, number: self.events.new_wait(), deadline };
-        poll_fn(|context| wait.poll(context)).await
+        Wait { subscription: self, number: self.events.new_wait(), deadline }
     }
 }
 
-impl Subscription {
-    /// A number for [`Self::poll_next`].
-    pub(crate) fn new_wait(&self) -> u64 {
-        self.events.new_wait()
-    }
-
-    /// The wait with this number is over.
-    pub(crate) fn end_wait(&self, number: u64) {
-        let waker = {
-            let mut subscribers = self.events.subscribers();
-            subscribers.by_owner.get_mut(&self.owner).and_then(|pending| pending.wakers.remove(&number))
-        };
-        // Without the lock: it may be the last one of a task.
-        drop(waker);
-    }
-
-    /// The next event, for an event queue: it keeps the waker until there is an event, another
-    /// waker, or the wait's end. Without a context no task is woken.
-    pub(crate) fn poll_next(&self, number: u64, context: Option<&mut Context<'_>>) -> Poll<Result<EventKind>> {
-        let Self { events, owner } = self;
-        events.turn();
-        let mut subscribers = events.subscribers();
-        let Some(pending) = subscribers.by_owner.get_mut(owner) else { return Poll::Pending };
-        if let Some(event) = pending.take() {
-            return Poll::Ready(event);
-        }
-        let Some(context) = context else { return Poll::Pending };
-        let replaced = pending.wakers.insert(number, context.waker().clone());
-        drop(subscribers);
-        // Without the lock: it may be the last one of a task.
-        drop(replaced);
-        reactor::watch(events, context.waker());
-        Poll::Pending
-    }
-}
-
-/// A task's wait for an event; dropping it removes all traces of it.
-struct Wait<'a> {
+/// A task's wait for events; dropping it removes all traces of it.
+pub(crate) struct Wait<'a> {
     subscription: &'a Subscription,
     number: u64,
     deadline: Option<Instant>,
 }
 
 impl Wait<'_> {
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<EventKind>> {
+    /// The next event. Without a context no task is woken for it.
+    pub(crate) fn poll(&self, context: Option<&mut Context<'_>>) -> Poll<Result<EventKind>> {
         let Subscription { events, owner } = self.subscription;
         events.turn();
         let late = self.deadline.is_some_and(|deadline| deadline <= events.timed.now());
-        let mut replaced = None;
         let mut subscribers = events.subscribers();
         let Subscribers { by_owner, deadlines, .. } = &mut *subscribers;
-        if let Some(pending) = by_owner.get_mut(owner) {
-            if let Some(event) = pending.take() {
-                return Poll::Ready(event);
-            }
-            if late {
-                return Poll::Ready(Err(Error::new(Errno::ETIMEDOUT, "wait for an event")));
-            }
-            replaced = pending.wakers.insert(self.number, context.waker().clone());
+        let Some(pending) = by_owner.get_mut(owner) else { return Poll::Pending };
+        if let Some(event) = pending.take() {
+            return Poll::Ready(event);
         }
+        if late {
+            return Poll::Ready(Err(Error::new(Errno::ETIMEDOUT, "wait for an event")));
+        }
+        let Some(context) = context else { return Poll::Pending };
+        let replaced = pending.wakers.insert(self.number, context.waker().clone());
         if let Some(deadline) = self.deadline {
             deadlines.insert((deadline, self.number, *owner));
             events.timed.set(OF_OPERATIONS, deadlines.first().map(|(when, ..)| *when));

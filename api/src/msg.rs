@@ -5,7 +5,7 @@ use crate::av::AddressVector;
 use crate::buf::{IoBuf, IoBufMut};
 use crate::element::Element;
 use crate::endpoint::Inner;
-use crate::events::Subscription;
+use crate::events::{Subscription, Wait};
 use crate::fabric::{Domain, Fabric};
 use crate::incoming::{ConnectionIncoming, Incoming};
 use crate::info::Info;
@@ -13,7 +13,6 @@ use crate::message::{ANY, CONNECTED, Message};
 use crate::operation::Operation;
 use crate::region::RemoteKey;
 use core::fmt;
-use core::task::{Context, Poll, ready};
 use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
 use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
@@ -105,31 +104,23 @@ impl MsgListener {
     pub async fn request_within(&self, limit: impl Into<Option<Duration>>) -> Result<ConnectionRequest> {
         let limit = limit.into();
         loop {
-            if let EventKind::ConnectionRequest(request) = self.events.next(limit).await? {
-                return Ok(ConnectionRequest { request, listener: self.engine.clone() });
+            if let Some(request) = self.request_of(self.events.next(limit).await?) {
+                return Ok(request);
             }
         }
     }
 }
 
 impl MsgListener {
-    /// Its events, for an event queue.
-    pub(crate) const fn events(&self) -> &Subscription {
-        &self.events
+    /// Begins a wait of an event queue.
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        self.events.wait(None)
     }
 
-    /// The next connection request, for an event queue.
-    pub(crate) fn poll_request(
-        &self,
-        number: u64,
-        mut context: Option<&mut Context<'_>>,
-    ) -> Poll<Result<ConnectionRequest>> {
-        loop {
-            let event = ready!(self.events.poll_next(number, context.as_deref_mut()))?;
-            if let EventKind::ConnectionRequest(request) = event {
-                return Poll::Ready(Ok(ConnectionRequest { request, listener: self.engine.clone() }));
-            }
-        }
+    /// The connection request that this event is, if it is one.
+    pub(crate) fn request_of(&self, event: EventKind) -> Option<ConnectionRequest> {
+        let EventKind::ConnectionRequest(request) = event else { return None };
+        Some(ConnectionRequest { request, listener: self.engine.clone() })
     }
 }
 
@@ -260,18 +251,9 @@ impl MsgEndpoint {
         ep.established().await
     }
 
-    /// Its events, for an event queue.
-    pub(crate) const fn events(&self) -> &Subscription {
-        &self.events
-    }
-
-    /// The end of the connection, for an event queue.
-    pub(crate) fn poll_closed(&self, number: u64, mut context: Option<&mut Context<'_>>) -> Poll<Result<()>> {
-        loop {
-            if let EventKind::Shutdown = ready!(self.events.poll_next(number, context.as_deref_mut()))? {
-                return Poll::Ready(Ok(()));
-            }
-        }
+    /// Begins a wait of an event queue.
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        self.events.wait(None)
     }
 
     async fn established(self) -> Result<(Self, Vec<u8>)> {
