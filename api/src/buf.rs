@@ -7,12 +7,11 @@
 
 use crate::element::Element;
 use crate::engine::Engine;
-use crate::erased::Erased;
 use core::fmt;
 use core::mem::ManuallyDrop;
 use ofi_core::{FiAddr, OpFlags};
 use ofi_engine::op::SendOp;
-use ofi_memory::{Buffer, Span};
+use ofi_memory::{Buffer, Erased, Span};
 use std::sync::Arc;
 
 /// A buffer whose bytes an operation may send or write to a peer.

@@ -121,8 +121,8 @@ impl Counter {
     }
 }
 
-/// The wait object of a counter, on which nobody sleeps: the domain's queue has the endpoints'
-/// descriptors, and makes their progress.
+/// The wait object of a counter. Threads sleep on that of the domain's queue instead, which watches
+/// the endpoints' descriptors.
 #[derive(Debug)]
 struct Unwatched(Arc<Timed>);
 
@@ -198,7 +198,7 @@ mod tests {
         let (timed, counting) = (counter.pump.timed(), counter.pump.counting());
         crate::block_on(async {
             counter.add(5);
-            assert!(!timed.is_readable(), "nobody waits");
+            assert!(!timed.is_readable(), "no task waits");
             let mut wait = pin!(counter.wait(7));
             let mut context = Context::from_waker(Waker::noop());
             assert!(wait.as_mut().poll(&mut context).is_pending());

@@ -50,9 +50,6 @@ impl Drop for Inner {
     }
 }
 
-/// Longer messages are never done when their call returns: no transport takes them whole.
-const INLINE_MAX: usize = 256;
-
 const NO_PEER: &str = "the handle is of another address vector than the endpoint's, or its address was removed";
 
 /// A peer as an endpoint names it: `Err` if its handle is of another address vector.
@@ -119,7 +116,6 @@ impl Inner {
         let mut kept = Kept::to_send(buf);
         // Not if others wait for room: they come first.
         if let Ok(dest) = peer
-            && kept.len() <= INLINE_MAX
             && !self.pump().is_due()
         {
             let len = kept.len();

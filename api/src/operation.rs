@@ -1,7 +1,6 @@
 //! The futures of operations.
 
 use crate::av::{AddressVector, Peer};
-use crate::erased::Erased;
 use crate::operations::Operations;
 use crate::parker;
 use crate::reactor;
@@ -11,6 +10,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use ofi_core::{Cause, Errno, Error, Failure, FiAddr, OpFlags};
+use ofi_memory::Erased;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -242,12 +242,10 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn try_finish(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
-        if let Some(done) = self.take_done() {
-            return Some(done);
-        }
-        let (pump, context) = (self.pump, self.context());
-        let ended = pump.try_take(context).or_else(|| pump.turn_for(context));
-        ended.map(|(outcome, owner)| self.finish(outcome, owner))
+        self.take_ended().or_else(|| {
+            let (outcome, owner) = self.pump.turn_for(self.context())?;
+            Some(self.finish(outcome, owner))
+        })
     }
 
     /// Whether it is an operation of this pump.
@@ -260,14 +258,21 @@ impl<'a, B: 'static> Operation<'a, B> {
         matches!(self.state, State::Taken)
     }
 
-    /// The result and the buffer if the operation has ended; otherwise `waker` will be woken by the
-    /// turn that finds its end. Makes no progress.
-    pub(crate) fn try_take(&mut self, waker: &Waker) -> Option<(Result<Completion, OperationError>, B)> {
-        if let Some(done) = self.take_done() {
-            return Some(done);
-        }
-        let (outcome, owner) = self.pump.take(self.context(), waker)?;
-        Some(self.finish(outcome, owner))
+    /// The result and the buffer if the operation has ended. Makes no progress.
+    #[inline]
+    pub(crate) fn take_ended(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
+        self.take_done().or_else(|| {
+            let (outcome, owner) = self.pump.try_take(self.context())?;
+            Some(self.finish(outcome, owner))
+        })
+    }
+
+    /// The same; otherwise the turn that finds its end will wake `waker`.
+    pub(crate) fn take_or_wake(&mut self, waker: &Waker) -> Option<(Result<Completion, OperationError>, B)> {
+        self.take_done().or_else(|| {
+            let (outcome, owner) = self.pump.take(self.context(), waker)?;
+            Some(self.finish(outcome, owner))
+        })
     }
 
     #[inline]

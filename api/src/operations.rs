@@ -164,7 +164,7 @@ impl Operations {
                 table.end(failure.completion.context, Err(Box::new(failure)), &mut after);
             }
             self.settle(&mut table, &mut after);
-            // Only if no task is to be woken: a waker that panics must not take the outcome along.
+            // Only if this turn wakes no task: a waker that panics would take the outcome along.
             let ended = if after.is_empty() { table.try_take(context) } else { None };
             drop(table);
             if ended.is_some() {

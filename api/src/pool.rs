@@ -40,7 +40,7 @@ struct Inner {
 }
 
 impl BufferPool {
-    /// An empty pool of buffers of `size` bytes, which keeps at most `most` that nobody uses.
+    /// An empty pool of buffers of `size` bytes. It keeps at most `most` buffers that came back.
     pub fn new(size: usize, most: usize) -> Self {
         Self(Arc::new(Inner { size, most, spare: Mutex::default() }))
     }
@@ -52,7 +52,7 @@ impl BufferPool {
         PooledBuf { bytes, pool: self.0.clone() }
     }
 
-    /// How many buffers it has that nobody uses.
+    /// How many buffers that came back the pool keeps.
     pub fn spare(&self) -> usize {
         self.0.spare.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

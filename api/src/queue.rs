@@ -124,12 +124,18 @@ impl<'a, T, B: 'static> CompletionQueue<'a, T, B> {
     /// # Errors
     /// EINVAL for an operation of another domain, which is cancelled, and for one whose result was
     /// taken.
-    pub fn push(&mut self, context: T, mut operation: Operation<'a, B>) -> Result<()> {
+    pub fn push(&mut self, context: T, operation: Operation<'a, B>) -> Result<()> {
         if !operation.is_of(&self.pump) || operation.is_taken() {
             return Err(Error::new(Errno::EINVAL, "push an operation that is not the queue's domain's, or was taken"));
         }
+        self.insert(context, operation);
+        Ok(())
+    }
+
+    fn insert(&mut self, context: T, mut operation: Operation<'a, B>) {
         let place = self.entries.vacant_key();
-        let entry = match operation.try_take(&self.report(place)) {
+        let report = Waker::from(Arc::new(Report { place, ready: self.ready.clone() }));
+        let entry = match operation.take_or_wake(&report) {
             Some((result, buffer)) => {
                 self.ready.found().places.push_back(place);
                 Entry::Ended(QueueEntry { context, result, buffer })
@@ -137,11 +143,6 @@ impl<'a, T, B: 'static> CompletionQueue<'a, T, B> {
             None => Entry::Running(context, operation),
         };
         self.entries.insert(entry);
-        Ok(())
-    }
-
-    fn report(&self, place: usize) -> Waker {
-        Waker::from(Arc::new(Report { place, ready: self.ready.clone() }))
     }
 
     /// How many operations it has: in progress, or ended and not read.
@@ -171,23 +172,16 @@ impl<'a, T, B: 'static> CompletionQueue<'a, T, B> {
     fn take(&mut self) -> Option<QueueEntry<T, B>> {
         loop {
             let place = self.ready.found().places.pop_front()?;
-            let report = self.report(place);
-            let ended = match self.entries.get_mut(place) {
-                Some(Entry::Running(_, operation)) => operation.try_take(&report),
-                Some(Entry::Ended(_)) => None,
-                // It was read, and had reported twice.
-                None => continue,
-            };
-            let is_running = matches!(self.entries.get(place), Some(Entry::Running(..)));
-            if is_running && ended.is_none() {
-                // Woken without an end, as when a reactor stops: it reports again.
-                continue;
+            match self.entries.try_remove(place) {
+                Some(Entry::Ended(entry)) => return Some(entry),
+                Some(Entry::Running(context, mut operation)) => match operation.take_ended() {
+                    Some((result, buffer)) => return Some(QueueEntry { context, result, buffer }),
+                    // A reactor has stopped, and has woken all tasks: the operation reports again.
+                    None => self.insert(context, operation),
+                },
+                // The operation has reported twice.
+                None => {}
             }
-            return Some(match (self.entries.remove(place), ended) {
-                (Entry::Running(context, _), Some((result, buffer))) => QueueEntry { context, result, buffer },
-                (Entry::Ended(entry), _) => entry,
-                (Entry::Running(..), None) => continue,
-            });
         }
     }
 
@@ -205,19 +199,19 @@ impl<'a, T, B: 'static> CompletionQueue<'a, T, B> {
     /// # Panics
     /// As for [`Self::next`].
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<QueueEntry<T, B>>> {
-        if let Some(entry) = self.read() {
-            return Poll::Ready(Some(entry));
-        }
-        if self.entries.is_empty() {
-            return Poll::Ready(None);
-        }
         let waker = context.waker().clone();
-        let mut found = self.ready.found();
-        if !found.places.is_empty() {
-            drop(found);
-            waker.wake();
-            return Poll::Pending;
-        }
+        let mut found = loop {
+            if let Some(entry) = self.read() {
+                return Poll::Ready(Some(entry));
+            }
+            if self.entries.is_empty() {
+                return Poll::Ready(None);
+            }
+            let found = self.ready.found();
+            if found.places.is_empty() {
+                break found;
+            }
+        };
         let replaced = found.task.replace(waker);
         drop(found);
         // Without the lock: it may be the last one of a task.

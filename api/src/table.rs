@@ -9,11 +9,10 @@
 
 use crate::buf::Kept;
 use crate::engine::{Engine, Post};
-use crate::erased::Erased;
 use core::any::Any;
 use core::task::Waker;
 use ofi_core::{Cause, Completion, Errno, Failure, Instant};
-use ofi_memory::Buffer;
+use ofi_memory::{Buffer, Erased};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
@@ -94,7 +93,7 @@ pub(crate) struct Table {
     deadlines: BTreeSet<(Instant, usize)>,
     /// The timer is set for them, or to post what waits for room.
     pub(crate) has_timer: bool,
-    /// When what waits for room is to be tried again.
+    /// When the timer has a turn post again what waits for room.
     pub(crate) retry: Option<Instant>,
 }
 
@@ -390,9 +389,9 @@ impl Table {
     }
 
     /// Whether no operation has a task that waits, but perhaps this one.
-    pub(crate) fn is_awaited_alone(&self, context: usize) -> bool {
-        let own = || entry_of_ref(&self.entries, context).is_some_and(|entry| entry.waker.is_some());
-        self.awaited == 0 || (self.awaited == 1 && own())
+    pub(crate) fn is_awaited_alone(&mut self, context: usize) -> bool {
+        let own = self.get_mut(context).is_some_and(|entry| entry.waker.is_some());
+        self.awaited == usize::from(own)
     }
 
     /// The future of an operation is gone. Returns the endpoint if its engine has the operation.
@@ -508,11 +507,6 @@ fn refusal(context: usize, errno: Errno) -> Box<Failure> {
 
 fn key_of(context: usize) -> Option<usize> {
     (context & u32::MAX as usize).checked_sub(1)
-}
-
-fn entry_of_ref(entries: &Slab<Entry>, context: usize) -> Option<&Entry> {
-    let entry = entries.get(key_of(context)?)?;
-    (entry.generation as usize == context >> 32).then_some(entry)
 }
 
 #[inline]

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod erased;
 mod loan;
 #[cfg(test)]
 mod pages;
@@ -12,6 +13,7 @@ mod shared;
 mod ticket;
 
 pub use buffer::{Buffer, Chunk, ChunkMut, Registered, Span};
+pub use erased::Erased;
 pub use loan::Loan;
 pub use region::{Reach, Region, RegionError, RegionUse};
 pub use shared::Shared;

@@ -84,7 +84,6 @@ const UNSAFE: &[&str] = &[
     "rdma/ffi/src/",
     "testing/sim/tests/",
     "api/src/buf.rs",
-    "api/src/erased.rs",
     "api/src/foreign.rs",
     "api/tests/queues.rs",
     "api/src/table.rs",

@@ -27,7 +27,8 @@ impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
     }
 
     fn try_send(&self, op: &SendOp) -> bool {
-        if T::INLINE_MAX == 0 {
+        // A transport without fast sends has none of empty messages either.
+        if T::INLINE_MAX == 0 || op.buffer.len() > T::INLINE_MAX {
             return false;
         }
         let mut inner = K::lock(&self.inner);

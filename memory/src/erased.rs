@@ -12,7 +12,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 /// Room for a value in place: a vector's three words, and one more.
 type Words = [MaybeUninit<usize>; 4];
 
-/// Of which type a value is, and where it is.
+/// A value's type, and whether the words hold the value or the address of its box.
 struct Kind {
     type_id: fn() -> TypeId,
     is_on_heap: bool,
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Kinds<T> {
 }
 
 /// An owned value.
-pub(crate) struct Erased {
+pub struct Erased {
     words: Words,
     kind: &'static Kind,
 }
@@ -60,7 +60,7 @@ impl fmt::Debug for Erased {
 
 impl Drop for Erased {
     fn drop(&mut self) {
-        // SAFETY: the words hold a value of this kind, and nobody can use it any more.
+        // SAFETY: the words hold a value of this kind, and no code reaches it after this drop.
         unsafe { (self.kind.drop)(&raw mut self.words) }
     }
 }
@@ -69,10 +69,7 @@ impl Erased {
     /// Keeps a value; also returns what `look` says of it: the place and the length of bytes that
     /// it owns. Bytes within the value itself would move with it, so such a value goes to the heap.
     #[inline]
-    pub(crate) fn new<T: Send + 'static>(
-        mut value: T,
-        look: impl Fn(&mut T) -> (*mut u8, usize),
-    ) -> (Self, (*mut u8, usize)) {
+    pub fn new<T: Send + 'static>(mut value: T, look: impl Fn(&mut T) -> (*mut u8, usize)) -> (Self, (*mut u8, usize)) {
         let mut words = [MaybeUninit::uninit(); 4];
         if Kinds::<T>::FITS {
             let place = words.as_mut_ptr().cast::<T>();
@@ -95,9 +92,9 @@ impl Erased {
         (Self { words, kind: &Kinds::<T>::ON_HEAP }, bytes)
     }
 
-    /// The value if it is of this type.
+    /// The value if it is of this type; otherwise drops it.
     #[inline]
-    pub(crate) fn take<T: 'static>(self) -> Option<T> {
+    pub fn take<T: 'static>(self) -> Option<T> {
         if (self.kind.type_id)() != TypeId::of::<T>() {
             return None;
         }
