@@ -19,7 +19,7 @@ pub(crate) struct Options {
     release: bool,
 }
 
-/// The crates whose items users see: ofi, and those of which it passes types on.
+/// The crates whose items users see: ofi, and the one whose types it re-exports most.
 const CRATES: [&str; 2] = ["ofi", "ofi-core"];
 
 /// Kinds of items that have an example of their own; methods are in those of their types.
@@ -93,7 +93,7 @@ fn check_examples(json: &str) -> Outcome {
     let lacks = |item: &&Value| {
         let is_own = item["crate_id"] == 0 && item["visibility"] == "public" && !members.contains(&item["id"]);
         let kind = WITH_EXAMPLES.iter().any(|kind| !item["inner"][kind].is_null());
-        // Traits that nobody can implement or name.
+        // Users can neither name nor implement this trait.
         let hidden = item["name"] == "Sealed";
         is_own && kind && !hidden && !item["docs"].as_str().is_some_and(|docs| docs.contains("```"))
     };

@@ -113,7 +113,7 @@ CASE_OURS(profile_counts_what_an_endpoint_does)
 	CHECK(value(of_a, SENT) == 5 && value(of_a, SENT_BYTES) == 35 && value(of_a, CONNECTED) == 1);
 	CHECK(value(of_b, RECEIVED) == 5 && value(of_b, RECEIVED_BYTES) == 35 && value(of_b, SENT) == 0);
 	CHECK(value(of_b, HIGH_WATER) == 0);
-	/* Receives that find their message complete at once; nobody reads the queue meanwhile. */
+	/* Receives that find their message complete at once. Until "done", no call reads the queue. */
 	for (i = 0; i < 5; i++)
 		POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[0]));
 	CHECK(value(of_b, HIGH_WATER) == 5 && value(of_domain, HIGH_WATER) == 5);
