@@ -262,37 +262,33 @@ impl<K: LockKind> CompletionQueue<K> {
 
     /// Passes up to `count` entries to `take`, oldest first. `EAVAIL` if the oldest is an error,
     /// `AGAIN` if there is none. With a `count` of 0 it only makes progress.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<usize, Errno> {
-        // Return existing entries before making progress. While entries remain, sends may be held
-        // back; a caller that empties the queue may not call again soon, so everything is flushed.
-        let mut moved = count == 0;
-        let mut active = moved && self.progress.progress();
-        loop {
+        // Return existing entries before making progress.
+        if count > 0 {
             let taken = self.pop(count, &mut take);
             if taken != Err(Errno::AGAIN) {
-                if !moved {
-                    let emptied = matches!(taken, Ok((_, 0)));
-                    self.progress.nudge(if emptied { Flush::All } else { Flush::ByRule });
-                }
+                // While entries remain, sends may be held back; a caller that empties the queue may
+                // not call again soon, so everything is flushed.
+                let emptied = matches!(taken, Ok((_, 0)));
+                self.progress.nudge(if emptied { Flush::All } else { Flush::ByRule });
                 return taken.map(|(count, _)| count);
             }
-            // After an idle pass, entries that other threads add meanwhile wait for the next read.
-            if !moved {
-                moved = true;
-                active = self.progress.progress();
-                if active {
-                    continue;
-                }
-            }
-            if active {
-                // The pass may have deferred acknowledgements, and the caller may not read again
-                // soon.
-                self.progress.flush(Flush::All);
-            }
-            self.progress.passed(active);
-            return Err(Errno::AGAIN);
         }
+        let active = self.progress.progress();
+        // After an idle pass, entries that other threads add meanwhile wait for the next read.
+        if active || count == 0 {
+            let taken = self.pop(count, &mut take);
+            if taken != Err(Errno::AGAIN) {
+                return taken.map(|(count, _)| count);
+            }
+        }
+        if active {
+            // The pass may have deferred acknowledgements, and the caller may not read again soon.
+            self.progress.flush(Flush::All);
+        }
+        self.progress.passed(active);
+        Err(Errno::AGAIN)
     }
 
     /// Returns how many entries were taken, and how many are left.
