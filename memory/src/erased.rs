@@ -5,6 +5,7 @@
 //! refers to its own bytes.
 #![allow(unsafe_code)]
 
+use crate::fresh;
 use core::any::TypeId;
 use core::fmt;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -14,7 +15,7 @@ type Words = [MaybeUninit<usize>; 4];
 
 /// A value's type, and whether the words hold the value or the address of its box.
 struct Kind {
-    type_id: fn() -> TypeId,
+    type_id: TypeId,
     is_on_heap: bool,
     /// # Safety
     /// The words hold such a value, which nothing uses any more.
@@ -27,7 +28,7 @@ struct Kinds<T>(T);
 impl<T: Send + 'static> Kinds<T> {
     const FITS: bool = size_of::<T>() <= size_of::<Words>() && align_of::<T>() <= align_of::<Words>();
     const IN_PLACE: Kind = Kind {
-        type_id: TypeId::of::<T>,
+        type_id: TypeId::of::<T>(),
         is_on_heap: false,
         drop: |words| {
             // SAFETY: the caller promises that the words hold a value, and gives it up.
@@ -35,7 +36,7 @@ impl<T: Send + 'static> Kinds<T> {
         },
     };
     const ON_HEAP: Kind = Kind {
-        type_id: TypeId::of::<T>,
+        type_id: TypeId::of::<T>(),
         is_on_heap: true,
         drop: |words| {
             // SAFETY: the caller promises that the words hold the address of a box.
@@ -44,6 +45,28 @@ impl<T: Send + 'static> Kinds<T> {
             drop(unsafe { Box::from_raw(boxed) });
         },
     };
+}
+
+/// The words of a value that fits: moved one by one if it consists of words, because they may just
+/// have been stored so ([`fresh`]).
+#[inline(always)]
+fn words_of<T>(value: T) -> Words {
+    const WORD: usize = size_of::<usize>();
+    let mut words = [MaybeUninit::uninit(); 4];
+    if align_of::<T>() == WORD && size_of::<T>().is_multiple_of(WORD) {
+        let from = (&raw const value).cast::<MaybeUninit<usize>>();
+        for (at, word) in words.iter_mut().enumerate().take(size_of::<T>() / WORD) {
+            // SAFETY: it is a word of the value.
+            let place = unsafe { from.add(at) };
+            // SAFETY: as above.
+            *word = fresh(unsafe { &*place });
+        }
+        core::mem::forget(value);
+    } else {
+        // SAFETY: the words have room for the value, and its alignment.
+        unsafe { words.as_mut_ptr().cast::<T>().write(value) };
+    }
+    words
 }
 
 /// An owned value.
@@ -70,21 +93,16 @@ impl Erased {
     /// it owns. Bytes within the value itself would move with it, so such a value goes to the heap.
     #[inline]
     pub fn new<T: Send + 'static>(mut value: T, look: impl Fn(&mut T) -> (*mut u8, usize)) -> (Self, (*mut u8, usize)) {
-        let mut words = [MaybeUninit::uninit(); 4];
         if Kinds::<T>::FITS {
-            let place = words.as_mut_ptr().cast::<T>();
-            // SAFETY: the words have room for the value, and its alignment.
-            unsafe { place.write(value) };
-            // SAFETY: the value was just written, and nothing else refers to it.
-            let (base, len) = look(unsafe { &mut *place });
+            let (base, len) = look(&mut value);
+            let place = &raw const value;
             let within = place.addr()..place.addr() + size_of::<T>();
             if len == 0 || !within.contains(&base.addr()) {
-                return (Self { words, kind: &Kinds::<T>::IN_PLACE }, (base, len));
+                return (Self { words: words_of(value), kind: &Kinds::<T>::IN_PLACE }, (base, len));
             }
-            // SAFETY: the value is there; the words are not used again before another is written.
-            value = unsafe { place.read() };
         }
         let boxed = Box::into_raw(Box::new(value));
+        let mut words = [MaybeUninit::uninit(); 4];
         // SAFETY: the words have room for a pointer.
         unsafe { words.as_mut_ptr().cast::<*mut T>().write(boxed) };
         // SAFETY: the box was just leaked, and nothing else refers to its value.
@@ -95,7 +113,7 @@ impl Erased {
     /// The value if it is of this type; otherwise drops it.
     #[inline]
     pub fn take<T: 'static>(self) -> Option<T> {
-        if (self.kind.type_id)() != TypeId::of::<T>() {
+        if self.kind.type_id != TypeId::of::<T>() {
             return None;
         }
         // Its words are read once more, and then forgotten.
@@ -106,8 +124,10 @@ impl Erased {
             // SAFETY: it was leaked as a box of this type, and only this takes it back.
             return Some(*unsafe { Box::from_raw(boxed) });
         }
+        // One by one, from a place in any widths.
+        let words: Words = core::array::from_fn(|at| fresh(&this.words[at]));
         // SAFETY: the words hold a value of this type.
-        Some(unsafe { this.words.as_ptr().cast::<T>().read() })
+        Some(unsafe { words.as_ptr().cast::<T>().read() })
     }
 }
 

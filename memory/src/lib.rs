@@ -4,6 +4,7 @@
 
 mod buffer;
 mod erased;
+mod fresh;
 mod loan;
 #[cfg(test)]
 mod pages;
@@ -14,6 +15,7 @@ mod ticket;
 
 pub use buffer::{Buffer, Chunk, ChunkMut, Registered, Span};
 pub use erased::Erased;
+pub use fresh::fresh;
 pub use loan::Loan;
 pub use region::{Reach, Region, RegionError, RegionUse};
 pub use shared::Shared;

@@ -21,6 +21,7 @@ use ofi_core::{Completion, CqFormat, Errno, Version};
 use ofi_engine::erased::QueueControl;
 use ofi_engine::trigger::Membership;
 use ofi_engine::{CompletionQueue, Waited, Waiting};
+use ofi_memory::fresh;
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
@@ -144,18 +145,12 @@ unsafe fn parts<'a, K: LockKind>(cq: *mut fid_cq) -> (&'a CqObj, &'a CompletionQ
     (object, queue)
 }
 
-/// The words of an entry, loaded one by one: a wider load would stall on the narrower stores that
-/// have just written it.
+/// The words of an entry, which was written a moment ago.
 #[inline(always)]
 fn words(completion: &Completion) -> [u64; ENTRY] {
     let Completion { context, flags, len, buf, data, tag, .. } = completion;
-    macro_rules! word {
-        ($field:expr) => {
-            // SAFETY: a reference is valid for reads.
-            unsafe { core::ptr::from_ref($field).cast::<u64>().read_volatile() }
-        };
-    }
-    [word!(context), word!(flags), word!(len), word!(buf), word!(data), word!(tag)]
+    let [context, len, buf] = [context, len, buf].map(|word| fresh(word) as u64);
+    [context, fresh(flags).bits(), len, buf, fresh(data), fresh(tag)]
 }
 
 /// Words of the longest entry.
