@@ -51,10 +51,12 @@ struct End<'a> {
 }
 
 impl End<'_> {
+    #[inline]
     fn receive(&self, buf: Vec<u8>) -> Operation<'_, Vec<u8>> {
         self.ep.receive_tagged(PAYLOAD, 0, buf)
     }
 
+    #[inline]
     fn send(&self, buf: Vec<u8>) -> Operation<'_, Vec<u8>> {
         self.ep.send_tagged(self.peer, PAYLOAD, buf)
     }

@@ -7,11 +7,9 @@
 
 use crate::element::Element;
 use crate::engine::Engine;
-use core::fmt;
 use core::mem::ManuallyDrop;
-use ofi_core::{FiAddr, OpFlags};
-use ofi_engine::op::SendOp;
-use ofi_memory::{Buffer, Erased, Span};
+use ofi_core::FiAddr;
+use ofi_memory::{Erased, Span};
 use std::sync::Arc;
 
 /// A buffer whose bytes an operation may send or write to a peer.
@@ -117,6 +115,20 @@ impl<const N: usize> IoBuf for &'static [u8; N] {
     }
 }
 
+/// Sends a buffer if that is done when the call returns; otherwise false, and nothing has happened.
+#[inline(always)]
+pub(crate) fn try_send<B: IoBuf>(
+    engine: &Engine,
+    dest: FiAddr,
+    (tag, data): (Option<u64>, Option<u64>),
+    buf: &B,
+) -> bool {
+    let bytes = buf.bytes();
+    // SAFETY: the call only reads the bytes, and keeps no buffer of them.
+    let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
+    engine.messages.try_send(span, dest, tag, data)
+}
+
 /// The bytes of numbers.
 pub(crate) fn bytes_of<T: Element>(numbers: &[T]) -> &[u8] {
     // SAFETY: an element is a primitive number (the trait is sealed): all of its bytes are
@@ -131,27 +143,42 @@ pub(crate) fn bytes_of_mut<T: Element>(numbers: &mut [T]) -> &mut [u8] {
 }
 
 /// A buffer that an operation owns.
-pub(crate) struct Kept {
-    owner: ManuallyDrop<Erased>,
+#[derive(Debug)]
+pub(crate) struct Kept(ManuallyDrop<Erased>);
+
+/// Where the bytes of a buffer lie that is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes {
     base: *mut u8,
     len: usize,
 }
 
-// SAFETY: the owner is `Send`; the address is one of its bytes, which only buffers made of it
-// reach.
-unsafe impl Send for Kept {}
+// SAFETY: the buffer is `Send`; its bytes are reached only by what is made of this address, once it
+// is lent.
+unsafe impl Send for Bytes {}
 
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the bytes, which the engine may be writing.
-        f.debug_struct("Kept").field("len", &self.len).finish_non_exhaustive()
+impl Bytes {
+    /// Length in bytes.
+    pub(crate) const fn len(self) -> usize {
+        self.len
+    }
+
+    /// The bytes, for a buffer of the engine.
+    ///
+    /// # Safety
+    /// No other buffer of these bytes exists, and this one is no longer used once [`Kept::end`] has
+    /// been called.
+    pub(crate) const unsafe fn lend(self) -> Span {
+        // SAFETY: the bytes stay where they are until `end`, after which the caller uses the buffer
+        // no more.
+        unsafe { Span::new(self.base, self.len) }
     }
 }
 
 impl Kept {
     /// Keeps a buffer to send from.
     #[inline]
-    pub(crate) fn to_send<B: IoBuf>(buf: B) -> Self {
+    pub(crate) fn to_send<B: IoBuf>(buf: B) -> (Self, Bytes) {
         // Transports only read from the buffer of a send.
         let bytes = |buf: &mut B| {
             let bytes = buf.bytes();
@@ -162,7 +189,7 @@ impl Kept {
 
     /// Keeps a buffer to fill.
     #[inline]
-    pub(crate) fn to_fill<B: IoBufMut>(buf: B) -> Self {
+    pub(crate) fn to_fill<B: IoBufMut>(buf: B) -> (Self, Bytes) {
         let bytes = |buf: &mut B| {
             let bytes = buf.bytes_mut();
             (bytes.as_mut_ptr(), bytes.len())
@@ -173,68 +200,32 @@ impl Kept {
     /// Keeps a buffer whose bytes have this address and length. From here on only `end` makes a
     /// reference to it.
     #[inline]
-    fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> Self {
+    fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> (Self, Bytes) {
         let (owner, (base, len)) = Erased::new(buf, bytes);
-        Self { owner: ManuallyDrop::new(owner), base, len }
-    }
-
-    /// Length in bytes.
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The bytes as a buffer of the engine.
-    ///
-    /// # Safety
-    /// No other buffer of these bytes exists, and this one is no longer used once [`Self::end`] has
-    /// been called.
-    pub(crate) const unsafe fn lend(&self) -> Buffer {
-        // SAFETY: the bytes stay where they are until `end`, after which the caller uses the buffer
-        // no more.
-        Buffer::One(unsafe { Span::new(self.base, self.len) })
-    }
-
-    /// Sends the bytes if that is done when the call returns; otherwise returns the buffer.
-    #[inline]
-    pub(crate) fn try_send(
-        self,
-        engine: &Engine,
-        dest: FiAddr,
-        (tag, data): (Option<u64>, Option<u64>),
-        flags: OpFlags,
-    ) -> Result<Erased, Self> {
-        // SAFETY: it is the only buffer, and dropped below, before the end.
-        let buffer = unsafe { self.lend() };
-        let op = SendOp { dest, buffer, context: 0, tag, data, flags, inject: false };
-        let sent = engine.messages.try_send(&op);
-        drop(op);
-        if sent {
-            // SAFETY: the buffer is dropped, and `try_send` keeps none.
-            return Ok(unsafe { self.end() });
-        }
-        Err(self)
+        (Self(ManuallyDrop::new(owner)), Bytes { base, len })
     }
 
     /// Gives the buffer up.
     ///
     /// # Safety
-    /// No buffer that [`Self::lend`] has returned is used any more.
+    /// No buffer that [`Bytes::lend`] has returned is used any more.
     #[inline]
     pub(crate) unsafe fn end(self) -> Erased {
-        ManuallyDrop::into_inner(self.owner)
+        ManuallyDrop::into_inner(self.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ofi_memory::Buffer;
 
     #[test]
     fn a_buffer_comes_back_as_the_operation_left_it() {
-        let kept = Kept::to_fill([1u8; 8]);
+        let (kept, bytes) = Kept::to_fill([1u8; 8]);
         // SAFETY: it is the only buffer, and dropped before the end.
-        let mut buffer = unsafe { kept.lend() };
-        assert_eq!((kept.len(), buffer.len(), buffer.write_at(6, b"abc")), (8, 8, 2));
+        let mut buffer = Buffer::One(unsafe { bytes.lend() });
+        assert_eq!((bytes.len(), buffer.len(), buffer.write_at(6, b"abc")), (8, 8, 2));
         drop(buffer);
         // SAFETY: the buffer is dropped.
         let back = unsafe { kept.end() }.take::<[u8; 8]>().unwrap();
@@ -244,9 +235,9 @@ mod tests {
     #[test]
     fn a_shared_slice_is_sent_from_where_it_is() {
         let shared: Arc<[u8]> = Arc::from(&b"shared"[..]);
-        let kept = Kept::to_send(shared.clone());
+        let (kept, bytes) = Kept::to_send(shared.clone());
         // SAFETY: it is the only buffer, and dropped at once.
-        assert_eq!(unsafe { kept.lend() }.address(), shared.as_ptr().addr());
+        assert_eq!(Buffer::One(unsafe { bytes.lend() }).address(), shared.as_ptr().addr());
         assert_eq!(Arc::strong_count(&shared), 2);
         // SAFETY: the buffer is dropped.
         drop(unsafe { kept.end() });

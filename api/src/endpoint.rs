@@ -2,7 +2,7 @@
 
 use crate::atomic::Fetch;
 use crate::av::{AddressVector, Peer};
-use crate::buf::{IoBuf, IoBufMut, Kept};
+use crate::buf::{self, Bytes, IoBuf, IoBufMut, Kept};
 use crate::closing;
 use crate::element::Element;
 use crate::engine::{Engine, Place, Post, What};
@@ -97,13 +97,13 @@ impl Inner {
         self.engine().control.local_addr()
     }
 
-    fn start<B: 'static>(&self, peer: To, what: What, flags: OpFlags, kept: Kept) -> Operation<'_, B> {
+    fn start<B: 'static>(&self, peer: To, what: What, flags: OpFlags, kept: (Kept, Bytes)) -> Operation<'_, B> {
         let post = Post { what, peer: peer.unwrap_or(FiAddr::UNSPEC), flags };
         let context = match peer {
             Ok(_) => self.pump().start(self.parts().number, self.engine(), &post, kept),
-            Err(()) => self.pump().refuse(self.parts().number, kept, Errno::EINVAL, NO_PEER),
+            Err(()) => self.pump().refuse(self.parts().number, kept.0, Errno::EINVAL, NO_PEER),
         };
-        Operation::new(self.pump(), &self.av, context)
+        Operation::new(self, context)
     }
 
     pub(crate) fn send<B: IoBuf>(
@@ -113,22 +113,24 @@ impl Inner {
         flags: OpFlags,
         buf: B,
     ) -> Operation<'_, B> {
-        let mut kept = Kept::to_send(buf);
         // Not if others wait for room: they come first.
         if let Ok(dest) = peer
             && !self.pump().is_due()
+            && flags.is_empty()
+            && buf::try_send(self.engine(), dest, (tag, data), &buf)
         {
-            let len = kept.len();
-            match kept.try_send(self.engine(), dest, (tag, data), flags) {
-                Ok(buffer) => return Operation::sent(self.pump(), &self.av, (len, tag), buffer),
-                Err(back) => kept = back,
-            }
+            return Operation::new(self, self.pump().sent(self.parts().number, tag.is_some(), Kept::to_send(buf)));
         }
-        self.start(peer, What::Send { tag, data }, flags, kept)
+        self.start(peer, What::Send { tag, data }, flags, Kept::to_send(buf))
     }
 
     pub(crate) fn receive<B: IoBufMut>(&self, from: To, tag: Option<(u64, u64)>, buf: B) -> Operation<'_, B> {
-        self.start(from, What::Receive { tag }, OpFlags::empty(), Kept::to_fill(buf))
+        let (pump, number, kept) = (self.pump(), self.parts().number, Kept::to_fill(buf));
+        let context = match from {
+            Ok(peer) => pump.receive(number, self.engine(), (peer, tag), kept),
+            Err(()) => pump.refuse(number, kept.0, Errno::EINVAL, NO_PEER),
+        };
+        Operation::new(self, context)
     }
 
     /// Sends bytes that are copied by the call; no completion reports the end.
@@ -172,21 +174,21 @@ impl Inner {
         (!key.access().contains(right)).then_some("the remote key does not grant this access")
     }
 
-    fn access<B: 'static>(&self, peer: To, key: RemoteKey, kind: RmaKind, kept: Kept) -> Operation<'_, B> {
+    fn access<B: 'static>(&self, peer: To, key: RemoteKey, kind: RmaKind, kept: (Kept, Bytes)) -> Operation<'_, B> {
         let right = match kind {
             RmaKind::Write => MrAccess::REMOTE_WRITE,
             RmaKind::Read => MrAccess::REMOTE_READ,
         };
         let what = What::Access { kind, place: Place { key: key.key(), at: key.first() }, data: None };
-        match Self::check(key, kept.len(), right) {
+        match Self::check(key, kept.1.len(), right) {
             None => self.start(peer, what, OpFlags::empty(), kept),
-            Some(why) => self.deny(kept, why),
+            Some(why) => self.deny(kept.0, why),
         }
     }
 
     fn deny<B: 'static>(&self, kept: Kept, why: &str) -> Operation<'_, B> {
         let context = self.pump().refuse(self.parts().number, kept, Errno::EACCES, why);
-        Operation::new(self.pump(), &self.av, context)
+        Operation::new(self, context)
     }
 
     pub(crate) fn write<B: IoBuf>(&self, peer: To, key: RemoteKey, buf: B) -> Operation<'_, B> {
@@ -209,9 +211,9 @@ impl Inner {
         let what = What::Atomic { kind, op, datatype: T::DATATYPE, place, operand, compare };
         let kept = Kept::to_fill(vec![0; size_of::<T>()]);
         let right = op.target_access(kind);
-        Fetch::new(match Self::check(key, kept.len(), right) {
+        Fetch::new(match Self::check(key, kept.1.len(), right) {
             None => self.start(peer, what, OpFlags::empty(), kept),
-            Some(why) => self.deny(kept, why),
+            Some(why) => self.deny(kept.0, why),
         })
     }
 }

@@ -7,7 +7,7 @@ use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, Remote, RmaKind, RmaOp, SendOp};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
-use ofi_memory::Buffer;
+use ofi_memory::{Buffer, Span};
 use ofi_os::membarrier;
 use ofi_registry::DomainVisitor;
 use ofi_sync::lock::LockKind;
@@ -89,14 +89,10 @@ pub(crate) enum What {
 }
 
 impl Post {
-    /// Whether it waits for room among the receives, not among the sends.
-    pub(crate) const fn is_receive(&self) -> bool {
-        matches!(self.what, What::Receive { .. })
-    }
-
     /// Posts it. `AGAIN`: there is no room yet.
-    pub(crate) fn issue(&self, engine: &Engine, context: usize, buffer: Buffer) -> Result<(), Errno> {
+    pub(crate) fn issue(&self, engine: &Engine, context: usize, span: Span) -> Result<(), Errno> {
         let Self { what, peer, flags } = *self;
+        let buffer = Buffer::One(span);
         match what {
             What::Send { tag, data } => {
                 engine.messages.send(SendOp { dest: peer, buffer, context, tag, data, flags, inject: false })

@@ -49,6 +49,7 @@ mod drivers;
 mod element;
 mod endpoint;
 mod engine;
+mod entries;
 mod event_queue;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod events;

@@ -1,12 +1,14 @@
 //! The futures of operations.
 
-use crate::av::{AddressVector, Peer};
+use crate::av::Peer;
+use crate::endpoint::Inner;
+use crate::entries::{Done, Outcome};
 use crate::operations::Operations;
 use crate::parker;
 use crate::reactor;
-use crate::table::Outcome;
 use core::fmt;
 use core::future::Future;
+use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use ofi_core::{Cause, Errno, Error, Failure, FiAddr, OpFlags};
@@ -25,7 +27,10 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    entry: ofi_core::Completion,
+    flags: OpFlags,
+    len: usize,
+    data: u64,
+    tag: u64,
     source: Option<Peer>,
 }
 
@@ -33,17 +38,17 @@ pub struct Completion {
 impl Completion {
     /// Bytes of a received message; for other operations, of the buffer.
     pub const fn len(&self) -> usize {
-        self.entry.len
+        self.len
     }
 
     /// The tag of a received message; `None` for one without (fi_tagged(3)).
     pub fn tag(&self) -> Option<u64> {
-        self.entry.flags.contains(OpFlags::TAGGED).then_some(self.entry.tag)
+        self.flags.contains(OpFlags::TAGGED).then_some(self.tag)
     }
 
     /// The data that the sender gave for the completion (FI_REMOTE_CQ_DATA, fi_cq(3)).
     pub fn data(&self) -> Option<u64> {
-        self.entry.flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(self.entry.data)
+        self.flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(self.data)
     }
 
     /// The sender of a received message, if the address vector has its address and the endpoint
@@ -54,7 +59,7 @@ impl Completion {
 
     /// What the operation was, and which values are valid, as the interface's flags.
     pub const fn flags(&self) -> OpFlags {
-        self.entry.flags
+        self.flags
     }
 }
 
@@ -116,8 +121,7 @@ impl From<OperationError> for Error {
 ///   already, which is lost. A send or an access that has begun goes on. The buffer is freed when
 ///   the endpoint no longer uses it.
 /// - Forgetting it (`mem::forget`) leaves the operation and its buffer to the endpoint, which frees
-///   the buffer when it closes. A short send that was done when its call returned has the buffer
-///   itself, and leaks it.
+///   the buffer when it closes.
 ///
 /// It can be awaited in any executor if ofi is built with the feature `async-io`, in a tokio
 /// runtime with `tokio`, and always in [`block_on`](crate::block_on).
@@ -139,20 +143,12 @@ impl From<OperationError> for Error {
 /// ```
 #[must_use = "dropping an operation cancels it"]
 pub struct Operation<'a, B> {
-    pump: &'a Arc<Operations>,
-    /// That of its endpoint.
-    av: &'a AddressVector,
-    state: State<B>,
-}
-
-/// Where an operation stands.
-enum State<B> {
-    /// The engine, or the table of operations, has it under this context.
-    Started(usize),
-    /// A send that was done when its call returned: of how many bytes, and whether with a tag.
-    Done { len: usize, tagged: bool, buffer: B },
-    /// Its result was taken.
-    Taken,
+    /// Its endpoint.
+    on: &'a Inner,
+    /// What names it to the table of operations; 0 once its result was taken. Two words in all,
+    /// which registers return.
+    context: usize,
+    buffer: PhantomData<B>,
 }
 
 /// The buffer is never pinned.
@@ -160,35 +156,13 @@ impl<B> Unpin for Operation<'_, B> {}
 
 impl<B> fmt::Debug for Operation<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation").field("context", &self.context()).finish_non_exhaustive()
-    }
-}
-
-impl<B> Operation<'_, B> {
-    /// The context of an operation that has been started; 0 if it has ended. No context is 0.
-    const fn context(&self) -> usize {
-        match self.state {
-            State::Started(context) => context,
-            State::Done { .. } | State::Taken => 0,
-        }
+        f.debug_struct("Operation").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
 impl<'a, B: 'static> Operation<'a, B> {
-    pub(crate) const fn new(pump: &'a Arc<Operations>, av: &'a AddressVector, context: usize) -> Self {
-        Self { pump, av, state: State::Started(context) }
-    }
-
-    /// A send that is done.
-    #[inline]
-    pub(crate) fn sent(
-        pump: &'a Arc<Operations>,
-        av: &'a AddressVector,
-        (len, tag): (usize, Option<u64>),
-        buffer: Erased,
-    ) -> Self {
-        let buffer = buffer.take::<B>().expect("the send has a buffer of its type");
-        Self { pump, av, state: State::Done { len, tagged: tag.is_some(), buffer } }
+    pub(crate) const fn new(on: &'a Inner, context: usize) -> Self {
+        Self { on, context, buffer: PhantomData }
     }
 
     /// Asks for the end of the operation: it then fails with ECANCELED, unless it completes before
@@ -206,7 +180,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn cancel(&self) {
-        self.pump.cancel(self.context());
+        self.on.pump().cancel(self.context);
     }
 
     /// Cancels the operation if it has not ended within this time from now; it then fails with
@@ -225,7 +199,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn timeout(self, limit: Duration) -> Self {
-        self.pump.set_timeout(self.context(), limit);
+        self.on.pump().set_timeout(self.context, limit);
         self
     }
 
@@ -242,60 +216,56 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn try_finish(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
-        self.take_ended().or_else(|| {
-            let (outcome, owner) = self.pump.turn_for(self.context())?;
-            Some(self.finish(outcome, owner))
-        })
+        let pump = self.on.pump();
+        let (outcome, owner) = pump.try_take(self.context).or_else(|| pump.turn_for(self.context))?;
+        Some(self.finish(outcome, owner))
     }
 
     /// Whether it is an operation of this pump.
     pub(crate) fn is_of(&self, pump: &Arc<Operations>) -> bool {
-        Arc::ptr_eq(self.pump, pump)
+        Arc::ptr_eq(self.on.pump(), pump)
     }
 
     /// Whether its result was taken.
     pub(crate) const fn is_taken(&self) -> bool {
-        matches!(self.state, State::Taken)
+        self.context == 0
     }
 
     /// The result and the buffer if the operation has ended. Makes no progress.
-    #[inline]
     pub(crate) fn take_ended(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
-        self.take_done().or_else(|| {
-            let (outcome, owner) = self.pump.try_take(self.context())?;
-            Some(self.finish(outcome, owner))
-        })
+        let (outcome, owner) = self.on.pump().try_take(self.context)?;
+        Some(self.finish(outcome, owner))
     }
 
     /// The same; otherwise the turn that finds its end will wake `waker`.
     pub(crate) fn take_or_wake(&mut self, waker: &Waker) -> Option<(Result<Completion, OperationError>, B)> {
-        self.take_done().or_else(|| {
-            let (outcome, owner) = self.pump.take(self.context(), waker)?;
-            Some(self.finish(outcome, owner))
-        })
+        let (outcome, owner) = self.on.pump().take(self.context, waker)?;
+        Some(self.finish(outcome, owner))
     }
 
-    #[inline]
-    fn take_done(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
-        if !matches!(self.state, State::Done { .. }) {
-            return None;
+    /// The rest of a poll.
+    #[inline(never)]
+    fn poll_on(&mut self, context: &mut Context<'_>) -> Poll<(Result<Completion, OperationError>, B)> {
+        let pump = self.on.pump();
+        let ended = pump.try_take(self.context).or_else(|| pump.turn_for(self.context));
+        // The waker only now: most operations that do not wait for the peer have ended.
+        if let Some((outcome, owner)) = ended.or_else(|| pump.take(self.context, context.waker())) {
+            return Poll::Ready(self.finish(outcome, owner));
         }
-        let State::Done { len, tagged, buffer } = core::mem::replace(&mut self.state, State::Taken) else {
-            return None;
-        };
-        let kind = if tagged { OpFlags::TAGGED } else { OpFlags::MSG };
-        let (flags, src) = (kind | OpFlags::SEND, FiAddr::UNSPEC);
-        let entry = ofi_core::Completion { context: 0, flags, len, buf: 0, data: 0, tag: 0, src };
-        Some((Ok(Completion { entry, source: None }), buffer))
+        reactor::watch(pump, context.waker());
+        Poll::Pending
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(&mut self, outcome: Outcome, owner: Erased) -> (Result<Completion, OperationError>, B) {
-        self.state = State::Taken;
+        self.context = 0;
         let buffer = owner.take::<B>().expect("the operation was posted with a buffer of its type");
-        let av = self.av;
+        let av = &self.on.av;
         let source = |handle| if handle == FiAddr::UNSPEC { None } else { av.peer_of(handle) };
-        let result = outcome.map(|entry| Completion { entry, source: source(entry.src) }).map_err(OperationError);
+        let result = match outcome {
+            Ok(Done { flags, len, data, tag, src }) => Ok(Completion { flags, len, data, tag, source: source(src) }),
+            Err(failure) => Err(OperationError(failure)),
+        };
         (result, buffer)
     }
 }
@@ -306,26 +276,18 @@ impl<B: 'static> Future for Operation<'_, B> {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Some(done) = this.take_done() {
-            return Poll::Ready(done);
+        assert!(!this.is_taken(), "an operation was polled after its end");
+        match parker::moment(this.on.pump(), this.context) {
+            Some((done, buffer)) => Poll::Ready(this.finish(Ok(done), buffer)),
+            None => this.poll_on(context),
         }
-        let (pump, operation) = (this.pump, this.context());
-        assert!(operation != 0, "an operation was polled after its end");
-        let ended = pump.try_take(operation).or_else(|| pump.turn_for(operation));
-        // The waker only now: most operations that do not wait for the peer have ended.
-        let ended = ended.or_else(|| parker::spin(pump, operation)).or_else(|| pump.take(operation, context.waker()));
-        if let Some((outcome, owner)) = ended {
-            return Poll::Ready(this.finish(outcome, owner));
-        }
-        reactor::watch(pump, context.waker());
-        Poll::Pending
     }
 }
 
 impl<B> Drop for Operation<'_, B> {
     fn drop(&mut self) {
-        if let State::Started(context) = self.state {
-            self.pump.abandon(context);
+        if self.context != 0 {
+            self.on.pump().abandon(self.context);
         }
     }
 }

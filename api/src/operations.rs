@@ -1,9 +1,10 @@
 //! The pump of a domain's operations: posts them, and reads the queue that reports their ends.
 
-use crate::buf::Kept;
+use crate::buf::{Bytes, Kept};
 use crate::counting::Counting;
 use crate::drivers::Drivers;
-use crate::engine::{Engine, Post};
+use crate::engine::{Engine, Post, What};
+use crate::entries::Done;
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
 use crate::table::{After, Ended, Table};
 use arrayvec::ArrayVec;
@@ -11,8 +12,9 @@ use core::fmt;
 use core::task::Waker;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
-use ofi_core::{Completion, Errno};
+use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::{CompletionQueue as Queue, Waiting, Watcher};
+use ofi_memory::{Erased, Span};
 use ofi_os::membarrier;
 use ofi_sync::lock::{LockKind, Park};
 use ofi_sync::park::ParkCell;
@@ -25,6 +27,18 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(1);
 /// Completions that are read at once.
 const BATCH: usize = 16;
+
+/// Contexts of operations that have completed, and what is told of them.
+type Read = ArrayVec<(usize, Done), BATCH>;
+
+/// What a turn for one operation has found.
+pub(crate) enum Turn {
+    /// The operation has completed; its buffer.
+    Ended(Done, Erased),
+    /// Something else, which may have ended it otherwise.
+    Other,
+    Nothing,
+}
 
 /// The pump of a domain's operations.
 pub(crate) struct Operations {
@@ -85,21 +99,52 @@ impl Operations {
         after.run();
     }
 
-    /// Starts an operation; returns its context.
+    /// Starts a send or an access; returns its context.
+    pub(crate) fn start(&self, endpoint: usize, engine: &Engine, post: &Post, kept: (Kept, Bytes)) -> usize {
+        self.add((endpoint, false), kept, || *post, |context, span| post.issue(engine, context, span))
+    }
+
+    /// Adds a send that was done when its call returned; returns its context.
     #[inline]
-    pub(crate) fn start(&self, endpoint: usize, engine: &Engine, post: &Post, kept: Kept) -> usize {
-        let (context, buffer) = Park::lock(&self.table).add(endpoint, post, kept);
-        if let Some(buffer) = buffer
-            && let Err(errno) = post.issue(engine, context, buffer)
+    pub(crate) fn sent(&self, endpoint: usize, tagged: bool, kept: (Kept, Bytes)) -> usize {
+        Park::lock(&self.table).add_sent(endpoint, tagged, kept)
+    }
+
+    /// Starts a receive; returns its context.
+    #[inline]
+    pub(crate) fn receive(
+        &self,
+        endpoint: usize,
+        engine: &Engine,
+        (peer, tag): (FiAddr, Option<(u64, u64)>),
+        kept: (Kept, Bytes),
+    ) -> usize {
+        let post = || Post { what: What::Receive { tag }, peer, flags: OpFlags::empty() };
+        let issue = |context, span| engine.messages.receive_into(span, context, peer, tag);
+        self.add((endpoint, true), kept, post, issue)
+    }
+
+    #[inline(always)]
+    fn add(
+        &self,
+        queue: (usize, bool),
+        kept: (Kept, Bytes),
+        post: impl Fn() -> Post,
+        issue: impl FnOnce(usize, Span) -> Result<(), Errno>,
+    ) -> usize {
+        let bytes = kept.1;
+        let (context, span) = Park::lock(&self.table).add(queue, kept, &post);
+        if let Some(span) = span
+            && let Err(errno) = issue(context, span)
         {
-            self.refused(context, post, errno);
+            self.refused(context, (post(), bytes), errno);
         }
         context
     }
 
     /// The engine has refused an operation.
     #[cold]
-    fn refused(&self, context: usize, post: &Post, errno: Errno) {
+    fn refused(&self, context: usize, post: (Post, Bytes), errno: Errno) {
         let mut after = After::default();
         let mut table = Park::lock(&self.table);
         if table.refused(context, post, errno, &mut after) {
@@ -137,26 +182,64 @@ impl Operations {
         self.is_due.load(Ordering::Relaxed)
     }
 
-    /// As [`Table::is_awaited_alone`].
-    pub(crate) fn is_awaited_alone(&self, context: usize) -> bool {
-        Park::lock(&self.table).is_awaited_alone(context)
+    /// As [`Table::is_alone`].
+    pub(crate) fn is_alone(&self, context: usize) -> bool {
+        Park::lock(&self.table).is_alone(context)
+    }
+
+    /// A turn for an operation that the engine has, and that nothing else waits for: cheaper than
+    /// [`Self::turn_for`] if that ends, or nothing does.
+    #[inline(always)]
+    pub(crate) fn turn_only_for(&self, context: usize) -> Turn {
+        let mut first = None;
+        let result = self.queue.read(1, |completion| first = Some((completion.context, Done::from(completion))));
+        if let Some((ended, done)) = &first
+            && *ended == context
+            && !self.is_due()
+        {
+            let buffer = Park::lock(&self.table).take_posted(context);
+            if let Some(buffer) = buffer {
+                return Turn::Ended(done.moved(), buffer);
+            }
+        }
+        if result == Err(Errno::AGAIN) && !self.is_due() && !self.counting.is_due() {
+            return Turn::Nothing;
+        }
+        self.turn_on(first, result);
+        Turn::Other
+    }
+
+    /// The rest of a turn that has read this.
+    #[inline(never)]
+    fn turn_on(&self, first: Option<(usize, Done)>, result: Result<usize, Errno>) {
+        let none = self.turn_with(0, first.into_iter().collect(), result);
+        debug_assert!(none.is_none(), "no operation has the context 0");
     }
 
     /// Makes progress as [`Pump::turn`], but only until this operation has ended; its outcome and
     /// buffer then.
     pub(crate) fn turn_for(&self, context: usize) -> Option<Ended> {
+        let mut read = Read::new();
+        let result = self.read(&mut read);
+        self.turn_with(context, read, result)
+    }
+
+    fn read(&self, read: &mut Read) -> Result<usize, Errno> {
+        self.queue.read(BATCH, |completion| read.push((completion.context, Done::from(completion))))
+    }
+
+    /// A turn that has read this.
+    fn turn_with(&self, context: usize, mut read: Read, mut result: Result<usize, Errno>) -> Option<Ended> {
         let mut some = false;
         loop {
-            let mut read = ArrayVec::<Completion, BATCH>::new();
-            let result = self.queue.read(BATCH, |completion| read.push(*completion));
             let is_empty = result == Err(Errno::AGAIN);
             if is_empty && !self.is_due() {
                 break;
             }
             let mut after = After::default();
             let mut table = Park::lock(&self.table);
-            for completion in &read {
-                table.end(completion.context, Ok(*completion), &mut after);
+            for (ended, done) in read.drain(..) {
+                table.end(ended, Ok(done), &mut after);
             }
             if result == Err(Errno::EAVAIL)
                 && let Ok(failure) = self.queue.read_error()
@@ -176,6 +259,7 @@ impl Operations {
             if is_empty {
                 break;
             }
+            result = self.read(&mut read);
         }
         if self.counting.is_due() {
             self.counting.wake();

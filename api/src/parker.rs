@@ -1,15 +1,16 @@
 //! Runs a future on the calling thread: spins while operations are short, then sleeps on the
 //! descriptors of the queues that the future waits for.
 
-use crate::operations::Operations;
+use crate::entries::Done;
+use crate::operations::{Operations, Turn};
 use crate::pump::Pump;
-use crate::table::Ended;
 use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use ofi_core::wait::WaitObject;
 use ofi_engine::Watcher;
+use ofi_memory::Erased;
 use ofi_os::clock;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::nap::Nap;
@@ -24,8 +25,11 @@ use std::time::Duration;
 /// than a thread takes to wake another one and to be woken by it (90 us where it was measured), or
 /// two threads that have slept once sleep in turn for ever.
 const SPIN: Duration = Duration::from_micros(200);
-/// Turns before an operation's task is registered: some microseconds over shm, some tens over tcp.
-const MOMENT: u32 = 64;
+/// Turns before an operation's task is registered: some microseconds over shm, some tens over tcp,
+/// where a turn is a system call.
+const MOMENT: u32 = 128;
+/// Turns between two looks at whether the task was woken.
+const LOOK_EVERY: u32 = 16;
 /// Longer waits in a row after which only every eighth spins.
 const MOST_LONG: u32 = 3;
 
@@ -53,12 +57,14 @@ impl Wake for Parker {
 #[derive(Debug, Default)]
 struct Here {
     pumps: Vec<Weak<dyn Pump>>,
-    /// What wakes the thread; `None` in a simulated network.
-    parker: Option<Arc<Parker>>,
+    /// The thread may spin: it is not in a simulated network.
+    spins: bool,
 }
 
 thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+    /// What wakes the thread in [`block_on`]; `None` in a simulated network.
+    static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
     static SPARE: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
     /// Waits in a row that were longer than [`SPIN`].
     static LONG: Cell<u32> = const { Cell::new(0) };
@@ -80,14 +86,23 @@ pub(crate) fn join<P: Pump + 'static>(pump: &Arc<P>) -> bool {
 
 /// Restores what the thread was in before.
 struct Leave {
-    before: Option<Here>,
-    parker: Option<Arc<Parker>>,
+    before: (Option<Here>, Option<Arc<Parker>>),
+}
+
+impl Leave {
+    /// The thread is in another future.
+    fn enter(parker: Option<Arc<Parker>>) -> Self {
+        let new = Here { pumps: Vec::new(), spins: parker.is_some() };
+        let here = HERE.with_borrow_mut(|here| here.replace(new));
+        Self { before: (here, PARKER.replace(parker)) }
+    }
 }
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        let here = HERE.with_borrow_mut(|here| core::mem::replace(here, self.before.take()));
-        if let Some(parker) = self.parker.take() {
+        let (before, parker) = core::mem::take(&mut self.before);
+        let here = HERE.with_borrow_mut(|here| core::mem::replace(here, before));
+        if let Some(parker) = PARKER.replace(parker) {
             SPARE.set(Some(parker));
         }
         // Nothing turns the pumps for the operations that still wait: their tasks, in another
@@ -122,9 +137,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         Arc::new(Parker { bed, nap: Nap::default() })
     });
     let waker = Waker::from(parker.clone());
-    let here = Here { pumps: Vec::new(), parker: Some(parker.clone()) };
-    let before = HERE.with_borrow_mut(|all| all.replace(here));
-    let _leave = Leave { before, parker: Some(parker.clone()) };
+    let _leave = Leave::enter(Some(parker.clone()));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
@@ -149,8 +162,7 @@ pub(crate) fn run<F: Future>(future: F, mut idle: impl FnMut(u32)) -> F::Output 
     }
     let flag = Arc::new(Flag::default());
     let waker = Waker::from(flag.clone());
-    let before = HERE.with_borrow_mut(|here| here.replace(Here::default()));
-    let _leave = Leave { before, parker: None };
+    let _leave = Leave::enter(None);
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
@@ -176,44 +188,45 @@ fn may_spin() -> bool {
     long < MOST_LONG || long.is_multiple_of(8)
 }
 
-/// Waits a moment for an operation without registering its task, which costs more than the moment:
-/// in a thread of [`block_on`] whose future waits for nothing else, as far as can be seen.
-pub(crate) fn spin(pump: &Operations, context: usize) -> Option<Ended> {
-    if !may_spin() {
+/// Waits a moment for an operation to complete, without registering its task, which costs more than
+/// the moment: in a thread of [`block_on`] whose future waits for nothing else, as far as can be
+/// seen.
+#[inline(always)]
+pub(crate) fn moment(pump: &Operations, context: usize) -> Option<(Done, Erased)> {
+    if !(may_spin() && is_only(pump) && pump.is_alone(context)) {
         return None;
     }
-    // Taken and put back, not cloned: an atomic count would wait until all earlier stores are done,
-    // those to shared memory included. A waker that panics leaves it out, and the thread sleeps
-    // sooner from then on.
-    let parker = HERE.with_borrow_mut(|here| {
-        let here = here.as_mut()?;
-        let is_only = here.pumps.iter().all(|known| known.as_ptr().addr() == core::ptr::from_ref(pump).addr());
-        if is_only { here.parker.take() } else { None }
-    })?;
-    let ended = if pump.is_awaited_alone(context) { parker.spin(pump, context) } else { None };
-    HERE.with_borrow_mut(|here| {
-        if let Some(here) = here {
-            here.parker = Some(parker);
+    for turn in 1..=MOMENT {
+        match pump.turn_only_for(context) {
+            Turn::Ended(done, buffer) => {
+                LONG.set(0);
+                return Some((done, buffer));
+            }
+            Turn::Other => return None,
+            Turn::Nothing if turn.is_multiple_of(LOOK_EVERY) && is_woken() => return None,
+            Turn::Nothing => {}
         }
-    });
-    ended
+    }
+    None
+}
+
+/// Whether the thread's future was woken.
+fn is_woken() -> bool {
+    // Taken and put back, not cloned: an atomic count would wait until all earlier stores are done,
+    // those to shared memory included.
+    let parker = PARKER.take();
+    let woken = parker.as_ref().is_none_or(|parker| parker.is_woken());
+    PARKER.set(parker);
+    woken
+}
+
+/// Whether the thread is in [`block_on`] and its future waits for no other pump.
+fn is_only(pump: &Operations) -> bool {
+    let is_pump = |known: &Weak<dyn Pump>| known.as_ptr().addr() == core::ptr::from_ref(pump).addr();
+    HERE.with_borrow(|here| here.as_ref().is_some_and(|here| here.spins && here.pumps.iter().all(is_pump)))
 }
 
 impl Parker {
-    fn spin(&self, pump: &Operations, context: usize) -> Option<Ended> {
-        for _ in 0..MOMENT {
-            if self.is_woken() {
-                break;
-            }
-            let ended = pump.turn_for(context);
-            if ended.is_some() {
-                LONG.set(0);
-                return ended;
-            }
-        }
-        None
-    }
-
     fn is_woken(&self) -> bool {
         self.nap.is_woken()
     }

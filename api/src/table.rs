@@ -1,74 +1,26 @@
 //! The operations of a domain: each with its buffer and the task that waits for it, from the call
-//! to the completion. An entry's context names it to the engine, and carries a generation, so that
-//! a completion that an endpoint left behind when it closed meets no later operation.
+//! to the completion.
 //! Lock order: the table, an endpoint, a completion queue. Wakers and buffers of the application
 //! run its code: they leave in an [`After`], which ends when the lock is released.
 //! Invariant: a state other than `Posted` and `Abandoned` means that the engine has no buffer of
 //! the operation, and only operations of an open endpoint are in these two.
 #![allow(unsafe_code)]
 
-use crate::buf::Kept;
+use crate::buf::{Bytes, Kept};
 use crate::engine::{Engine, Post};
+use crate::entries::{Done, Entries, Outcome, State};
 use core::any::Any;
 use core::task::Waker;
-use ofi_core::{Cause, Completion, Errno, Failure, Instant};
-use ofi_memory::{Buffer, Erased};
+use ofi_core::{Cause, Completion, Errno, Failure, FiAddr, Instant, OpFlags};
+use ofi_memory::{Erased, Span};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// How an operation ended.
-pub(crate) type Outcome = Result<Completion, Box<Failure>>;
-
 /// An operation that has ended, and its buffer.
 pub(crate) type Ended = (Outcome, Erased);
-
-/// Where an operation stands.
-#[derive(Debug)]
-enum State {
-    /// The engine has no room for it yet.
-    Held(Box<Post>),
-    /// The engine has it.
-    Posted,
-    /// It has ended.
-    Ended(Outcome),
-    /// The engine has it; its future is gone.
-    Abandoned,
-}
-
-#[derive(Debug)]
-struct Entry {
-    generation: u32,
-    /// It waits for room among the receives, not among the sends.
-    is_receive: bool,
-    /// The deadline has passed: a cancellation is a timeout.
-    late: bool,
-    endpoint: usize,
-    kept: Kept,
-    state: State,
-    waker: Option<Waker>,
-    deadline: Option<Instant>,
-}
-
-impl Entry {
-    /// The operation if it waits for room.
-    fn held(&mut self) -> Option<(&mut Self, Post)> {
-        let State::Held(post) = &self.state else { return None };
-        let post = **post;
-        Some((self, post))
-    }
-
-    /// Takes its waker, to be woken.
-    #[inline]
-    fn wake(&mut self, awaited: &mut usize, after: &mut After) {
-        if let Some(waker) = self.waker.take() {
-            *awaited -= 1;
-            after.wakers.push(waker);
-        }
-    }
-}
 
 /// An endpoint of the domain.
 #[derive(Debug)]
@@ -76,15 +28,12 @@ struct Slot {
     engine: Arc<Engine>,
     /// Operations that wait for room, oldest first: sends and accesses, receives.
     held: [VecDeque<usize>; 2],
-    /// How many of either kind the engine has: their completions report that there is room.
-    posted: [usize; 2],
 }
 
 /// The operations.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    entries: Slab<Entry>,
-    generation: u32,
+    entries: Entries,
     slots: Slab<Slot>,
     /// How many operations wait for room.
     held: usize,
@@ -174,10 +123,6 @@ impl Panics {
     }
 }
 
-const fn context_of(generation: u32, key: usize) -> usize {
-    (generation as usize) << 32 | (key + 1)
-}
-
 /// The failure of an operation that this library refused.
 pub(crate) fn failure(context: usize, errno: Errno, cause: Cause, text: &str) -> Box<Failure> {
     let completion = Completion {
@@ -195,21 +140,21 @@ pub(crate) fn failure(context: usize, errno: Errno, cause: Cause, text: &str) ->
 impl Table {
     /// Adds an endpoint; returns its number.
     pub(crate) fn add_endpoint(&mut self, engine: Arc<Engine>) -> usize {
-        self.slots.insert(Slot { engine, held: Default::default(), posted: [0; 2] })
+        self.slots.insert(Slot { engine, held: Default::default() })
     }
 
     /// Removes an endpoint that its engine has closed, with its operations, which only forgotten
     /// futures still name.
     pub(crate) fn remove_endpoint(&mut self, endpoint: usize) -> After {
         let mut after = After::default();
-        let of_it = |(key, entry): (usize, &Entry)| (entry.endpoint == endpoint).then_some(key);
-        let keys: Vec<usize> = self.entries.iter().filter_map(of_it).collect();
-        for key in keys {
-            let context = context_of(self.entries[key].generation, key);
-            if let Some(entry) = self.remove(context) {
-                after.stale.extend(entry.waker);
+        for context in self.entries.of_endpoint(endpoint) {
+            if let Some(entry) = self.entries.get(context) {
+                self.awaited -= usize::from(entry.waker.is_some());
+                after.stale.extend(entry.waker.take());
+            }
+            if let Some((_, kept)) = self.remove(context) {
                 // SAFETY: the endpoint is closed, and touches no buffer any more.
-                after.ended.push(unsafe { entry.kept.end() });
+                after.ended.push(unsafe { kept.end() });
             }
         }
         if let Some(slot) = self.slots.try_remove(endpoint) {
@@ -218,42 +163,44 @@ impl Table {
         after
     }
 
-    /// Adds an operation. Returns its context, and the buffer if the caller shall post it now: not
-    /// if others wait for room before it.
-    #[inline]
-    pub(crate) fn add(&mut self, endpoint: usize, post: &Post, kept: Kept) -> (usize, Option<Buffer>) {
-        let slot = &mut self.slots[endpoint];
-        let is_receive = post.is_receive();
-        if !slot.held[usize::from(is_receive)].is_empty() {
-            let context = self.insert(endpoint, is_receive, kept, State::Posted);
-            self.hold(context, post);
-            return (context, None);
-        }
-        slot.posted[usize::from(is_receive)] += 1;
+    /// Adds an operation of an endpoint, a receive or another one. Returns its context, and its
+    /// bytes if the caller shall post it now: not if others wait for room before it.
+    #[inline(always)]
+    pub(crate) fn add(
+        &mut self,
+        (endpoint, is_receive): (usize, bool),
+        (kept, bytes): (Kept, Bytes),
+        post: impl Fn() -> Post,
+    ) -> (usize, Option<Span>) {
         // SAFETY: it is the only buffer of the operation; the entry keeps the bytes until the
         // engine has given it up.
-        let buffer = unsafe { kept.lend() };
-        (self.insert(endpoint, is_receive, kept, State::Posted), Some(buffer))
+        let span = unsafe { bytes.lend() };
+        let context = self.entries.insert((endpoint, is_receive), kept, State::Posted);
+        if self.held > 0 && !self.slots[endpoint].held[usize::from(is_receive)].is_empty() {
+            self.hold(context, post(), bytes);
+            return (context, None);
+        }
+        (context, Some(span))
+    }
+
+    /// Adds a send that is done.
+    #[inline(always)]
+    pub(crate) fn add_sent(&mut self, endpoint: usize, tagged: bool, (kept, bytes): (Kept, Bytes)) -> usize {
+        let kind = if tagged { OpFlags::TAGGED } else { OpFlags::MSG };
+        let done = Done { flags: kind | OpFlags::SEND, len: bytes.len(), data: 0, tag: 0, src: FiAddr::UNSPEC };
+        self.entries.insert((endpoint, false), kept, State::Ended(Ok(done)))
     }
 
     /// Adds an operation that has ended before it was posted.
     pub(crate) fn add_refused(&mut self, endpoint: usize, kept: Kept, (errno, why): (Errno, &str)) -> usize {
         let refused = failure(0, errno, Cause::NotStarted, why);
-        self.insert(endpoint, false, kept, State::Ended(Err(refused)))
-    }
-
-    #[inline]
-    fn insert(&mut self, endpoint: usize, is_receive: bool, kept: Kept, state: State) -> usize {
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
-        let entry = Entry { generation, is_receive, late: false, endpoint, kept, state, waker: None, deadline: None };
-        context_of(generation, self.entries.insert(entry))
+        self.entries.insert((endpoint, false), kept, State::Ended(Err(refused)))
     }
 
     #[cold]
-    fn hold(&mut self, context: usize, post: &Post) {
-        let Some(entry) = self.get_mut(context) else { return };
-        entry.state = State::Held(Box::new(*post));
+    fn hold(&mut self, context: usize, post: Post, bytes: Bytes) {
+        let Some(entry) = self.entries.get(context) else { return };
+        entry.state = State::Held(Box::new((post, bytes)));
         let (endpoint, is_receive) = (entry.endpoint, entry.is_receive);
         self.slots[endpoint].held[usize::from(is_receive)].push_back(context);
         self.held += 1;
@@ -261,13 +208,16 @@ impl Table {
 
     /// The engine refused an operation that [`Self::add`] had its caller post: without room it
     /// waits, otherwise it has ended. Returns whether it waits.
-    pub(crate) fn refused(&mut self, context: usize, post: &Post, errno: Errno, after: &mut After) -> bool {
-        let Some(entry) = self.get_mut(context) else { return false };
-        let (endpoint, direction, abandoned) =
-            (entry.endpoint, usize::from(entry.is_receive), matches!(entry.state, State::Abandoned));
-        if errno == Errno::AGAIN && !abandoned {
-            self.slots[endpoint].posted[direction] -= 1;
-            self.hold(context, post);
+    pub(crate) fn refused(
+        &mut self,
+        context: usize,
+        (post, bytes): (Post, Bytes),
+        errno: Errno,
+        after: &mut After,
+    ) -> bool {
+        let Some(entry) = self.entries.get(context) else { return false };
+        if errno == Errno::AGAIN && !matches!(entry.state, State::Abandoned) {
+            self.hold(context, post, bytes);
             return true;
         }
         self.end(context, Err(refusal(context, errno)), after);
@@ -283,10 +233,11 @@ impl Table {
             return again;
         }
         let Self { entries, slots, held, awaited, .. } = self;
-        for (_, slot) in slots {
-            for (queue, posted) in slot.held.iter_mut().zip(&mut slot.posted) {
+        for (endpoint, slot) in slots {
+            for (queue, is_receive) in slot.held.iter_mut().zip([false, true]) {
                 while let Some(context) = queue.front().copied() {
-                    let Some((entry, post)) = entry_of(entries, context).and_then(Entry::held) else {
+                    let entry = entries.get(context).and_then(|entry| entry.held().map(|held| (entry, held)));
+                    let Some((entry, (post, bytes))) = entry else {
                         queue.pop_front();
                         *held -= 1;
                         continue;
@@ -294,19 +245,16 @@ impl Table {
                     // SAFETY: no other buffer of the operation exists, because the engine has
                     // refused it or has not had it; the entry keeps the bytes until the engine has
                     // given this one up.
-                    let buffer = unsafe { entry.kept.lend() };
-                    match post.issue(&slot.engine, context, buffer) {
-                        Ok(()) => {
-                            entry.state = State::Posted;
-                            *posted += 1;
-                        }
+                    let span = unsafe { bytes.lend() };
+                    match post.issue(&slot.engine, context, span) {
+                        Ok(()) => entry.state = State::Posted,
                         Err(Errno::AGAIN) => {
-                            again |= *posted == 0;
+                            again |= !entries.has_posted(endpoint, is_receive);
                             break;
                         }
                         Err(errno) => {
                             entry.state = State::Ended(Err(refusal(context, errno)));
-                            entry.wake(awaited, after);
+                            entry.wake(awaited, &mut after.wakers);
                         }
                     }
                     queue.pop_front();
@@ -317,32 +265,21 @@ impl Table {
         again
     }
 
-    fn get_mut(&mut self, context: usize) -> Option<&mut Entry> {
-        entry_of(&mut self.entries, context)
-    }
-
-    fn remove(&mut self, context: usize) -> Option<Entry> {
-        self.get_mut(context)?;
-        let entry = self.entries.remove(key_of(context)?);
-        if let Some(deadline) = entry.deadline {
+    /// Removes an operation for which no task waits: how it stood, and its buffer.
+    fn remove(&mut self, context: usize) -> Option<(State, Kept)> {
+        if let Some(deadline) = self.entries.get(context)?.deadline.take() {
             self.deadlines.remove(&(deadline, context));
         }
-        self.awaited -= usize::from(entry.waker.is_some());
-        Some(entry)
+        self.entries.remove(context)
     }
 
     /// An operation has ended.
     #[inline]
     pub(crate) fn end(&mut self, context: usize, mut outcome: Outcome, after: &mut After) {
-        let Some(entry) = entry_of(&mut self.entries, context) else { return };
-        if matches!(entry.state, State::Posted | State::Abandoned)
-            && let Some(slot) = self.slots.get_mut(entry.endpoint)
-        {
-            slot.posted[usize::from(entry.is_receive)] -= 1;
-        }
+        let Some(entry) = self.entries.get(context) else { return };
         if matches!(entry.state, State::Abandoned) {
             // SAFETY: the operation has completed, or was refused: the engine has no buffer of it.
-            after.ended.extend(self.remove(context).map(|entry| unsafe { entry.kept.end() }));
+            after.ended.extend(self.remove(context).map(|(_, kept)| unsafe { kept.end() }));
             return;
         }
         if entry.late
@@ -353,7 +290,7 @@ impl Table {
             failure.text = "the operation did not complete before its deadline".into();
         }
         entry.state = State::Ended(outcome);
-        entry.wake(&mut self.awaited, after);
+        entry.wake(&mut self.awaited, &mut after.wakers);
     }
 
     /// The outcome and the buffer of an operation if it has ended; otherwise `waker` will be woken.
@@ -363,7 +300,7 @@ impl Table {
         if ended.is_some() {
             return (ended, None);
         }
-        let Some(entry) = entry_of(&mut self.entries, context) else { return (None, None) };
+        let Some(entry) = self.entries.get(context) else { return (None, None) };
         match &entry.waker {
             Some(old) if old.will_wake(waker) => (None, None),
             Some(_) => (None, entry.waker.replace(waker.clone())),
@@ -379,25 +316,34 @@ impl Table {
     #[inline]
     pub(crate) fn try_take(&mut self, context: usize) -> Option<Ended> {
         // An operation that has ended has no waker: it was woken.
-        if !matches!(self.get_mut(context)?.state, State::Ended(_)) {
+        if !matches!(self.entries.get(context)?.state, State::Ended(_)) {
             return None;
         }
-        let entry = self.remove(context)?;
-        let State::Ended(outcome) = entry.state else { return None };
+        let (State::Ended(outcome), kept) = self.remove(context)? else { return None };
         // SAFETY: the operation has ended: the engine has no buffer of it.
-        Some((outcome, unsafe { entry.kept.end() }))
+        Some((outcome, unsafe { kept.end() }))
     }
 
-    /// Whether no operation has a task that waits, but perhaps this one.
-    pub(crate) fn is_awaited_alone(&mut self, context: usize) -> bool {
-        let own = self.get_mut(context).is_some_and(|entry| entry.waker.is_some());
-        self.awaited == usize::from(own)
+    /// The engine has completed an operation: its buffer. `None`, and nothing has changed, if more
+    /// is to be done for it than to give that to the caller, who awaits it.
+    #[inline(always)]
+    pub(crate) fn take_posted(&mut self, context: usize) -> Option<Erased> {
+        let kept = self.entries.remove_posted(context)?;
+        // SAFETY: the operation has completed: the engine has no buffer of it.
+        Some(unsafe { kept.end() })
+    }
+
+    /// Whether the engine has this operation, and no operation has a task that waits, but perhaps
+    /// this one.
+    pub(crate) fn is_alone(&mut self, context: usize) -> bool {
+        let Some(entry) = self.entries.get(context) else { return false };
+        matches!(entry.state, State::Posted) && self.awaited == usize::from(entry.waker.is_some())
     }
 
     /// The future of an operation is gone. Returns the endpoint if its engine has the operation.
     pub(crate) fn abandon(&mut self, context: usize) -> (After, Option<Arc<Engine>>) {
         let mut after = After::default();
-        let Some(entry) = entry_of(&mut self.entries, context) else { return (after, None) };
+        let Some(entry) = self.entries.get(context) else { return (after, None) };
         self.awaited -= usize::from(entry.waker.is_some());
         after.stale.extend(entry.waker.take());
         if matches!(entry.state, State::Posted) {
@@ -408,36 +354,36 @@ impl Table {
             }
             return (after, Some(self.slots[endpoint].engine.clone()));
         }
-        if let Some(entry) = self.remove(context) {
-            self.forget_held(&entry, context);
+        let (endpoint, direction) = (entry.endpoint, usize::from(entry.is_receive));
+        if let Some((state, kept)) = self.remove(context) {
+            if matches!(state, State::Held(_)) {
+                self.forget_held(endpoint, direction, context);
+            }
             // SAFETY: the operation has ended, or has not been posted: the engine has no buffer of
             // it.
-            after.ended.push(unsafe { entry.kept.end() });
+            after.ended.push(unsafe { kept.end() });
         }
         (after, None)
     }
 
-    fn forget_held(&mut self, entry: &Entry, context: usize) {
-        if matches!(entry.state, State::Held(_)) {
-            self.slots[entry.endpoint].held[usize::from(entry.is_receive)].retain(|held| *held != context);
-            self.held -= 1;
-        }
+    fn forget_held(&mut self, endpoint: usize, direction: usize, context: usize) {
+        self.slots[endpoint].held[direction].retain(|held| *held != context);
+        self.held -= 1;
     }
 
     /// Cancels an operation, which then ends with ECANCELED unless it completes first. Returns the
     /// endpoint if its engine has the operation.
     pub(crate) fn cancel(&mut self, context: usize) -> (After, Option<Arc<Engine>>) {
         let mut after = After::default();
-        let Some(entry) = self.get_mut(context) else { return (after, None) };
+        let Some(entry) = self.entries.get(context) else { return (after, None) };
         match entry.state {
             State::Posted => {
                 let endpoint = entry.endpoint;
                 return (after, Some(self.slots[endpoint].engine.clone()));
             }
             State::Held(_) => {
-                let (endpoint, is_receive) = (entry.endpoint, entry.is_receive);
-                self.slots[endpoint].held[usize::from(is_receive)].retain(|held| *held != context);
-                self.held -= 1;
+                let (endpoint, direction) = (entry.endpoint, usize::from(entry.is_receive));
+                self.forget_held(endpoint, direction, context);
                 let cancelled = failure(context, Errno::ECANCELED, Cause::Cancelled, Cause::Cancelled.text());
                 self.end(context, Err(cancelled), &mut after);
             }
@@ -448,7 +394,7 @@ impl Table {
 
     /// Sets the deadline of an operation.
     pub(crate) fn set_deadline(&mut self, context: usize, deadline: Instant) {
-        let Some(entry) = self.get_mut(context) else { return };
+        let Some(entry) = self.entries.get(context) else { return };
         if let Some(old) = entry.deadline.replace(deadline) {
             self.deadlines.remove(&(old, context));
         }
@@ -466,7 +412,7 @@ impl Table {
             && when <= now
         {
             self.deadlines.pop_first();
-            let Some(entry) = self.get_mut(context) else { continue };
+            let Some(entry) = self.entries.get(context) else { continue };
             (entry.deadline, entry.late) = (None, true);
             let (more, engine) = self.cancel(context);
             after.wakers.extend(more.wakers);
@@ -477,10 +423,7 @@ impl Table {
     /// The tasks of all operations.
     pub(crate) fn wake_all(&mut self) -> After {
         self.awaited = 0;
-        After {
-            wakers: self.entries.iter_mut().filter_map(|(_, entry)| entry.waker.take()).collect(),
-            ..After::default()
-        }
+        After { wakers: self.entries.iter_mut().filter_map(|entry| entry.waker.take()).collect(), ..After::default() }
     }
 
     /// Whether operations wait for room.
@@ -503,14 +446,4 @@ fn refusal(context: usize, errno: Errno) -> Box<Failure> {
         _ => "the endpoint refused the operation",
     };
     failure(context, errno, Cause::NotStarted, text)
-}
-
-fn key_of(context: usize) -> Option<usize> {
-    (context & u32::MAX as usize).checked_sub(1)
-}
-
-#[inline]
-fn entry_of(entries: &mut Slab<Entry>, context: usize) -> Option<&mut Entry> {
-    let entry = entries.get_mut(key_of(context)?)?;
-    (entry.generation as usize == context >> 32).then_some(entry)
 }

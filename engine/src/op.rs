@@ -3,7 +3,7 @@
 use core::ops::Deref;
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Errno, FiAddr, OpFlags};
-use ofi_memory::Buffer;
+use ofi_memory::{Buffer, Span};
 
 /// The most ranges of a peer's memory that one operation names (rma_iov_limit, fi_endpoint(3)).
 pub const MOST_REMOTE_RANGES: usize = 8;
@@ -287,13 +287,18 @@ pub trait OneSidedOps: Send + Sync + 'static {
 pub trait MessageOps: Send + Sync + 'static {
     /// Sends a message.
     fn send(&self, op: SendOp) -> Result<(), Errno>;
-    /// Sends a message if that is done when the call returns: true if so. Then nothing reports its
-    /// completion, and the buffer is not used any more. On false nothing has happened, perhaps
-    /// because [`Self::send`] would fail.
-    fn try_send(&self, op: &SendOp) -> bool {
-        let _ = op;
+    /// Sends one piece of memory if that is done when the call returns: true if so. Then nothing
+    /// reports its completion, and the memory is not used any more. On false nothing has happened,
+    /// perhaps because [`Self::send`] would fail.
+    fn try_send(&self, span: Span, dest: FiAddr, tag: Option<u64>, data: Option<u64>) -> bool {
+        let _ = (span, dest, tag, data);
         false
     }
     /// Posts a receive.
     fn receive(&self, op: RecvOp) -> Result<(), Errno>;
+    /// [`Self::receive`] into one piece of memory, without flags. Its arguments are words, which
+    /// registers pass: the fields of a structure would be loaded while their stores are in flight.
+    fn receive_into(&self, span: Span, context: usize, src: FiAddr, tag: Option<(u64, u64)>) -> Result<(), Errno> {
+        self.receive(RecvOp { src, buffer: Buffer::One(span), context, tag, flags: OpFlags::empty() })
+    }
 }

@@ -8,7 +8,8 @@ use crate::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, RmaOp, SendOp};
 use crate::rx::shared::Notified;
 use crate::transport::Transport;
 use crate::tx::{Admitted, How};
-use ofi_core::Errno;
+use ofi_core::{Errno, FiAddr, OpFlags};
+use ofi_memory::{Buffer, Span};
 use ofi_sync::lock::LockKind;
 
 impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
@@ -26,15 +27,17 @@ impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
         self.send_admitted(inner, op, admitted)
     }
 
-    fn try_send(&self, op: &SendOp) -> bool {
+    fn try_send(&self, span: Span, dest: FiAddr, tag: Option<u64>, data: Option<u64>) -> bool {
         // A transport without fast sends has none of empty messages either.
-        if T::INLINE_MAX == 0 || op.buffer.len() > T::INLINE_MAX {
+        if T::INLINE_MAX == 0 || span.len() > T::INLINE_MAX {
             return false;
         }
+        let (buffer, flags) = (Buffer::One(span), OpFlags::empty());
+        let op = SendOp { dest, buffer, context: 0, tag, data, flags, inject: false };
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), core, .. } = &mut *inner else { return false };
-        let Ok(admitted) = core.admit(op) else { return false };
-        let sent = core.try_send_fast(transport, op, admitted.silent());
+        let Ok(admitted) = core.admit(&op) else { return false };
+        let sent = core.try_send_fast(transport, &op, admitted.silent());
         drop(inner);
         if sent {
             // As in `send`.

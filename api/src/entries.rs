@@ -1,0 +1,256 @@
+//! The entries of the table of operations. An entry's context names it to the engine, and carries a
+//! generation, so that a completion that an endpoint left behind when it closed meets no later
+//! operation. Places are used again where they lie, so that an operation writes little.
+
+use crate::buf::{Bytes, Kept};
+use crate::engine::Post;
+use crate::table::Wakers;
+use core::task::Waker;
+use ofi_core::{Completion, Failure, FiAddr, Instant, OpFlags};
+use ofi_memory::fresh;
+
+/// What is told of an operation that has completed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) flags: OpFlags,
+    pub(crate) len: usize,
+    pub(crate) data: u64,
+    pub(crate) tag: u64,
+    pub(crate) src: FiAddr,
+}
+
+impl Done {
+    /// The same, moved word by word: it may have been made a moment ago.
+    #[inline(always)]
+    pub(crate) fn moved(&self) -> Self {
+        let Self { flags, len, data, tag, src } = self;
+        Self { flags: fresh(flags), len: fresh(len), data: fresh(data), tag: fresh(tag), src: fresh(src) }
+    }
+}
+
+impl From<&Completion> for Done {
+    #[inline(always)]
+    fn from(completion: &Completion) -> Self {
+        let Completion { flags, len, data, tag, src, .. } = completion;
+        Self { flags: fresh(flags), len: fresh(len), data: fresh(data), tag: fresh(tag), src: fresh(src) }
+    }
+}
+
+/// How an operation ended.
+pub(crate) type Outcome = Result<Done, Box<Failure>>;
+
+/// Where an operation stands.
+#[derive(Debug, Default)]
+pub(crate) enum State {
+    /// The engine has no room for it yet.
+    Held(Box<(Post, Bytes)>),
+    /// The engine has it.
+    #[default]
+    Posted,
+    /// It has ended.
+    Ended(Outcome),
+    /// The engine has it; its future is gone.
+    Abandoned,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Of the operation, or of the next one if the place is free.
+    generation: u32,
+    /// It waits for room among the receives, not among the sends.
+    pub(crate) is_receive: bool,
+    /// The deadline has passed: a cancellation is a timeout.
+    pub(crate) late: bool,
+    /// For a place that is free, the next one.
+    pub(crate) endpoint: usize,
+    /// `None` for a place that is free.
+    kept: Option<Kept>,
+    pub(crate) state: State,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Entry {
+    /// What to post, and where its bytes lie, if it waits for room.
+    pub(crate) fn held(&self) -> Option<(Post, Bytes)> {
+        if let State::Held(held) = &self.state { Some(**held) } else { None }
+    }
+
+    /// Takes its waker, to be woken.
+    #[inline]
+    pub(crate) fn wake(&mut self, awaited: &mut usize, wakers: &mut Wakers) {
+        if let Some(waker) = self.waker.take() {
+            *awaited -= 1;
+            wakers.push(waker);
+        }
+    }
+}
+
+/// The operations of a domain.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    places: Vec<Entry>,
+    /// The first place that is free; a new one if that is none.
+    free: usize,
+}
+
+const fn context_of(generation: u32, key: usize) -> usize {
+    (generation as usize) << 32 | (key + 1)
+}
+
+impl Entries {
+    /// Adds an operation of an endpoint, a receive or another one; returns its context, which is
+    /// not 0.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, (endpoint, is_receive): (usize, bool), kept: Kept, state: State) -> usize {
+        let key = self.free;
+        if key >= self.places.len() {
+            self.grow();
+        }
+        let entry = &mut self.places[key];
+        self.free = entry.endpoint;
+        (entry.is_receive, entry.late, entry.endpoint) = (is_receive, false, endpoint);
+        entry.kept = Some(kept);
+        // A free place is left in the state of most operations.
+        if !matches!(state, State::Posted) {
+            entry.state = state;
+        }
+        context_of(entry.generation, key)
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.places.push(Entry {
+            generation: 0,
+            is_receive: false,
+            late: false,
+            endpoint: self.places.len() + 1,
+            kept: None,
+            state: State::Posted,
+            waker: None,
+            deadline: None,
+        });
+    }
+
+    /// The operation with this context.
+    #[inline(always)]
+    pub(crate) fn get(&mut self, context: usize) -> Option<&mut Entry> {
+        self.places.get_mut(key_of(context)?).filter(|entry| entry.generation as usize == context >> 32)
+    }
+
+    /// Removes an operation: how it stood, and its buffer.
+    pub(crate) fn remove(&mut self, context: usize) -> Option<(State, Kept)> {
+        let entry = self.get(context)?;
+        debug_assert!(entry.waker.is_none() && entry.deadline.is_none(), "nothing is left of it");
+        let state = core::mem::take(&mut entry.state);
+        Some((state, self.release(context)?))
+    }
+
+    /// Removes an operation that the engine has and nothing waits for: its buffer. `None`, and
+    /// nothing has changed, if it is not of these.
+    #[inline(always)]
+    pub(crate) fn remove_posted(&mut self, context: usize) -> Option<Kept> {
+        let entry = self.get(context)?;
+        let is_plain = matches!(entry.state, State::Posted) && entry.waker.is_none() && entry.deadline.is_none();
+        if is_plain { self.release(context) } else { None }
+    }
+
+    /// Frees the place of an operation.
+    #[inline(always)]
+    fn release(&mut self, context: usize) -> Option<Kept> {
+        let next = self.free;
+        let entry = self.get(context)?;
+        let kept = entry.kept.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.endpoint = next;
+        self.free = key_of(context)?;
+        Some(kept)
+    }
+
+    /// The contexts of an endpoint's operations.
+    pub(crate) fn of_endpoint(&self, endpoint: usize) -> Vec<usize> {
+        let of_it = |(key, entry): (usize, &Entry)| {
+            (entry.kept.is_some() && entry.endpoint == endpoint).then_some(context_of(entry.generation, key))
+        };
+        self.places.iter().enumerate().filter_map(of_it).collect()
+    }
+
+    /// Whether the engine has a receive of the endpoint, or another operation.
+    pub(crate) fn has_posted(&self, endpoint: usize, is_receive: bool) -> bool {
+        self.places.iter().any(|entry| {
+            entry.kept.is_some()
+                && (entry.endpoint, entry.is_receive) == (endpoint, is_receive)
+                && matches!(entry.state, State::Posted | State::Abandoned)
+        })
+    }
+
+    /// All operations, and places that are free.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.places.iter_mut()
+    }
+
+    /// How many operations there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.iter().filter(|entry| entry.kept.is_some()).count()
+    }
+}
+
+fn key_of(context: usize) -> Option<usize> {
+    (context & u32::MAX as usize).checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(entries: &mut Entries, state: State) -> usize {
+        entries.insert((0, true), Kept::to_fill(()).0, state)
+    }
+
+    #[test]
+    fn a_place_is_used_again_and_the_earlier_context_names_nothing() {
+        let mut entries = Entries::default();
+        let (first, other) = (add(&mut entries, State::Posted), add(&mut entries, State::Posted));
+        entries.remove(first).unwrap();
+        assert!(entries.get(first).is_none() && entries.remove(first).is_none());
+        let second = add(&mut entries, State::Posted);
+        assert_eq!(
+            (key_of(first), first == second, entries.places.len(), entries.len()),
+            (key_of(second), false, 2, 2)
+        );
+        assert!(entries.get(first).is_none() && entries.remove_posted(first).is_none());
+        for context in [second, other] {
+            entries.remove_posted(context).unwrap();
+        }
+        assert_eq!(entries.len(), 0);
+    }
+
+    #[test]
+    fn only_what_the_engine_has_and_nothing_waits_for_is_removed_at_once() {
+        let mut entries = Entries::default();
+        let context = add(&mut entries, State::Abandoned);
+        assert!(entries.remove_posted(context).is_none());
+        let entry = entries.get(context).unwrap();
+        (entry.state, entry.waker) = (State::Posted, Some(Waker::noop().clone()));
+        assert!(entries.remove_posted(context).is_none());
+        let entry = entries.get(context).unwrap();
+        (entry.waker, entry.deadline) = (None, Some(Instant::default()));
+        assert!(entries.remove_posted(context).is_none());
+        entries.get(context).unwrap().deadline = None;
+        entries.remove_posted(context).unwrap();
+        assert!(matches!(entries.places[0].state, State::Posted) && entries.free == 0);
+    }
+
+    #[test]
+    fn an_endpoint_has_an_operation_posted_until_it_ends() {
+        let mut entries = Entries::default();
+        let context = add(&mut entries, State::Posted);
+        assert!(entries.has_posted(0, true) && !entries.has_posted(0, false) && !entries.has_posted(1, true));
+        assert_eq!(entries.of_endpoint(0), [context]);
+        entries.get(context).unwrap().state = State::Abandoned;
+        assert!(entries.has_posted(0, true), "its completion reports room as well");
+        entries.remove(context).unwrap();
+        assert!(!entries.has_posted(0, true) && entries.of_endpoint(0).is_empty());
+    }
+}
