@@ -1,7 +1,7 @@
 //! The tasks that wait for counters.
 
 use crate::pump::{OF_COUNTERS, Timed};
-use crate::table::{Wakers, wake};
+use crate::wakers::{Wakers, wake};
 use core::task::Waker;
 use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;

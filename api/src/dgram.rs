@@ -2,10 +2,10 @@
 
 use crate::av::{AddressVector, Peer};
 use crate::buf::{IoBuf, IoBufMut};
-use crate::endpoint::Inner;
 use crate::fabric::Domain;
 use crate::incoming::Incoming;
 use crate::info::Info;
+use crate::inner::Inner;
 use crate::message::ANY;
 use crate::operation::Operation;
 use ofi_core::error::Result;

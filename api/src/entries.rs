@@ -4,7 +4,7 @@
 
 use crate::buf::{Bytes, Kept};
 use crate::engine::Post;
-use crate::table::Wakers;
+use crate::wakers::Wakers;
 use core::task::Waker;
 use ofi_core::{Completion, Failure, FiAddr, Instant, OpFlags};
 use ofi_memory::fresh;

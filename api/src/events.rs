@@ -3,7 +3,7 @@
 use crate::drivers::Drivers;
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
 use crate::reactor;
-use crate::table::{Wakers, wake};
+use crate::wakers::{Wakers, wake};
 use core::fmt;
 use core::future::poll_fn;
 use core::task::{Context, Poll, Waker};

@@ -1,7 +1,7 @@
 //! Streams of incoming messages.
 
 use crate::av::Peer;
-use crate::endpoint::Inner;
+use crate::inner::Inner;
 use crate::message::ANY;
 use crate::operation::{Completion, Operation, OperationError};
 use core::future::{Future, poll_fn};

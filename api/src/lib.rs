@@ -63,6 +63,7 @@ mod incoming;
 mod info;
 #[cfg(feature = "async-io")]
 mod inline;
+mod inner;
 mod message;
 mod msg;
 mod operation;
@@ -82,6 +83,7 @@ mod table;
 #[cfg(feature = "tracing")]
 mod trace;
 mod typed;
+mod wakers;
 
 #[cfg(feature = "sim")]
 pub mod sim;

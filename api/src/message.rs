@@ -1,7 +1,7 @@
 //! Messages with more than a tag.
 
 use crate::buf::IoBuf;
-use crate::endpoint::{Inner, To};
+use crate::inner::{Inner, To};
 use crate::operation::Operation;
 use ofi_core::{FiAddr, OpFlags};
 

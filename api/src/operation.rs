@@ -1,8 +1,8 @@
 //! The futures of operations.
 
 use crate::av::Peer;
-use crate::endpoint::Inner;
 use crate::entries::{Done, Outcome};
+use crate::inner::Inner;
 use crate::operations::Operations;
 use crate::parker;
 use crate::reactor;

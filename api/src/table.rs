@@ -9,14 +9,13 @@
 use crate::buf::{Bytes, Kept};
 use crate::engine::{Engine, Post};
 use crate::entries::{Done, Entries, Outcome, State};
-use core::any::Any;
+use crate::wakers::{Panics, Wakers};
 use core::task::Waker;
 use ofi_core::{Cause, Completion, Errno, Failure, FiAddr, Instant, OpFlags};
 use ofi_memory::{Erased, Span};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// An operation that has ended, and its buffer.
@@ -45,9 +44,6 @@ pub(crate) struct Table {
     /// When the timer has a turn post again what waits for room.
     pub(crate) retry: Option<Instant>,
 }
-
-/// The tasks that one turn wakes, of which there is usually one.
-pub(crate) type Wakers = SmallVec<[Waker; 2]>;
 
 /// What is left to do without the lock.
 #[derive(Debug, Default)]
@@ -90,36 +86,6 @@ impl After {
         panics.run(stale, drop);
         panics.run(ended, drop);
         panics.resume();
-    }
-}
-
-/// Wakes tasks.
-///
-/// # Panics
-/// If a waker does; after all others.
-pub(crate) fn wake(wakers: Wakers) {
-    let mut panics = Panics::default();
-    panics.run(wakers, Waker::wake);
-    panics.resume();
-}
-
-/// The first panic of the application's code: one task's panic is no reason to leave others asleep.
-#[derive(Debug, Default)]
-struct Panics(Option<Box<dyn Any + Send>>);
-
-impl Panics {
-    fn run<T>(&mut self, items: impl IntoIterator<Item = T>, work: impl Fn(T)) {
-        for item in items {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(item))) {
-                self.0.get_or_insert(panic);
-            }
-        }
-    }
-
-    fn resume(self) {
-        if let Some(panic) = self.0 {
-            resume_unwind(panic);
-        }
     }
 }
 

@@ -48,7 +48,7 @@ impl<T: Send + 'static> Kinds<T> {
 }
 
 /// The words of a value that fits: moved one by one if it consists of words, because they may just
-/// have been stored so ([`fresh`]).
+/// have been stored so ([`fresh()`]).
 #[inline(always)]
 fn words_of<T>(value: T) -> Words {
     const WORD: usize = size_of::<usize>();
