@@ -21,14 +21,16 @@ use std::time::Duration;
 /// those of this program, and those of peers on its memory, which complete nowhere else. Clones are
 /// handles of the same counter.
 ///
-/// An endpoint has it from [`RdmEndpoint::builder`](crate::RdmEndpoint::builder).
+/// An endpoint has it from [`RdmEndpoint::bind_counter`](crate::RdmEndpoint::bind_counter) and its
+/// like.
 ///
 /// ```
 /// # use ofi::{BindFlags, Counter, EndpointType, Fabric, Info, MrAccess, RdmEndpoint};
 /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
 /// # let domain = Fabric::open(&info)?.domain(&info)?;
 /// let written = Counter::open(&domain);
-/// let ep = RdmEndpoint::builder(&domain, &info).counter(&written, BindFlags::REMOTE_WRITE).open()?;
+/// let ep = RdmEndpoint::open(&domain, &info)?;
+/// ep.bind_counter(&written, BindFlags::REMOTE_WRITE)?;
 /// let region = domain.register(vec![0; 64], MrAccess::REMOTE)?;
 /// # let me = ep.peer(ep.local_addr()?)?;
 /// # drop(ofi::block_on(ep.write(me, region.remote_key(), [1u8; 8])));

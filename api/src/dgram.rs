@@ -2,6 +2,7 @@
 
 use crate::av::{AddressVector, Peer};
 use crate::buf::{IoBuf, IoBufMut};
+use crate::counter::Counter;
 use crate::fabric::Domain;
 use crate::incoming::Incoming;
 use crate::info::Info;
@@ -9,7 +10,7 @@ use crate::inner::Inner;
 use crate::message::ANY;
 use crate::operation::Operation;
 use ofi_core::error::Result;
-use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
+use ofi_core::{Addr, BindFlags, EndpointType, Errno, Error, OpFlags};
 use ofi_engine::Statistics;
 
 /// An endpoint that sends and receives datagrams, which may be lost, repeated or overtaken
@@ -53,6 +54,29 @@ impl DatagramEndpoint {
         let inner = Inner::open(domain, info, av)?;
         inner.engine().control.clone().enable()?;
         Ok(Self(inner))
+    }
+
+    /// Has a counter count its sends ([`BindFlags::TRANSMIT`]) or receives from now on (fi_ep_bind).
+    ///
+    /// # Errors
+    /// EINVAL if the counter is of another domain, or the endpoint has another one for such a kind;
+    /// EBADFLAGS for flags that are no kind.
+    ///
+    /// ```
+    /// # use ofi::{BindFlags, Counter, DatagramEndpoint, EndpointType, Fabric, Info};
+    /// # let query = Info::builder().provider("udp").endpoint(EndpointType::DGRAM);
+    /// # let info = query.node("127.0.0.1").source().query()?.remove(0);
+    /// # let domain = Fabric::open(&info)?.domain(&info)?;
+    /// # let ep = DatagramEndpoint::open(&domain, &info)?;
+    /// let sent = Counter::open(&domain);
+    /// ep.bind_counter(&sent, BindFlags::TRANSMIT)?;
+    /// # let me = ep.peer(ep.local_addr()?)?;
+    /// ofi::block_on(ep.send(me, "hello")).0?;
+    /// assert_eq!(sent.read(), 1);
+    /// # Ok::<(), ofi::Error>(())
+    /// ```
+    pub fn bind_counter(&self, counter: &Counter, kinds: BindFlags) -> Result<()> {
+        self.0.bind_counter(counter, kinds)
     }
 
     /// The endpoint's address vector.

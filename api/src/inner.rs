@@ -2,6 +2,7 @@
 
 use crate::av::{AddressVector, Peer};
 use crate::closing;
+use crate::counter::Counter;
 use crate::engine::Engine;
 use crate::fabric::{self, Domain};
 use crate::info::Info;
@@ -70,6 +71,14 @@ impl Inner {
 
     pub(crate) fn pump(&self) -> &Arc<Operations> {
         &self.parts().domain.0.pump
+    }
+
+    /// Has a counter count some kinds of operations from now on.
+    pub(crate) fn bind_counter(&self, counter: &Counter, kinds: BindFlags) -> Result<()> {
+        if !Arc::ptr_eq(&counter.pump, self.pump()) {
+            return Err(Error::new(Errno::EINVAL, "bind a counter of another domain"));
+        }
+        self.engine().control.clone().bind_counter(counter.engine.clone(), kinds)
     }
 
     /// Closes it in a thread of its own.

@@ -118,7 +118,7 @@ pub use operation::{Completion, Operation, OperationError};
 pub use parker::block_on;
 pub use pool::{BufferPool, PooledBuf};
 pub use queue::{CompletionQueue, QueueEntry};
-pub use rdm::{RdmBuilder, RdmEndpoint};
+pub use rdm::RdmEndpoint;
 pub use region::{MemoryRegion, RemoteKey};
 pub use statistics::prometheus;
 pub use typed::Typed;

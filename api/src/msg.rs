@@ -3,6 +3,7 @@
 use crate::atomic::Fetch;
 use crate::av::AddressVector;
 use crate::buf::{IoBuf, IoBufMut};
+use crate::counter::Counter;
 use crate::element::Element;
 use crate::events::{Subscription, Wait};
 use crate::fabric::{Domain, Fabric};
@@ -15,7 +16,7 @@ use crate::region::RemoteKey;
 use core::fmt;
 use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
-use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
+use ofi_core::{Addr, BindFlags, EndpointType, Errno, Error, OpFlags};
 use ofi_engine::Statistics;
 use ofi_engine::completion::eq::{ConnectionRequest as Request, EventKind};
 use ofi_engine::erased::PassiveControl;
@@ -249,6 +250,27 @@ impl MsgEndpoint {
         let ep = Self::open(domain, info)?;
         ep.inner.engine().control.clone().connect(to, data)?;
         ep.established().await
+    }
+
+    /// Has a counter count some kinds of operations from now on (fi_ep_bind): its sends
+    /// ([`BindFlags::TRANSMIT`]), receives, reads and writes, and reads and writes of its memory by
+    /// the peer.
+    ///
+    /// # Errors
+    /// EINVAL if the counter is of another domain, or the endpoint has another one for such a kind;
+    /// EBADFLAGS for flags that are no kind.
+    ///
+    /// ```no_run
+    /// # use ofi::{BindFlags, Counter, Domain, Error, MsgEndpoint};
+    /// # async fn example(ep: &MsgEndpoint, domain: &Domain) -> Result<(), Error> {
+    /// let received = Counter::open(domain);
+    /// ep.bind_counter(&received, BindFlags::RECV)?;
+    /// received.wait(10).await?; // of the receives that end from now on
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bind_counter(&self, counter: &Counter, kinds: BindFlags) -> Result<()> {
+        self.inner.bind_counter(counter, kinds)
     }
 
     /// Begins a wait of an event queue.

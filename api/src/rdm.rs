@@ -16,7 +16,6 @@ use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, EndpointType, Errno, Error, OpFlags};
 use ofi_engine::Statistics;
-use std::sync::Arc;
 
 /// An endpoint that exchanges reliable messages with any number of peers, and accesses their
 /// memory, without connecting (FI_EP_RDM, fi_endpoint(3)).
@@ -37,67 +36,6 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct RdmEndpoint(Inner);
 
-/// An endpoint to be opened, from [`RdmEndpoint::builder`].
-///
-/// ```
-/// # use ofi::{BindFlags, Counter, EndpointType, Fabric, Info, RdmEndpoint};
-/// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
-/// # let domain = Fabric::open(&info)?.domain(&info)?;
-/// let (sent, received) = (Counter::open(&domain), Counter::open(&domain));
-/// let builder = RdmEndpoint::builder(&domain, &info);
-/// let builder = builder.counter(&sent, BindFlags::TRANSMIT).counter(&received, BindFlags::RECV);
-/// let ep = builder.open()?;
-/// # Ok::<(), ofi::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-#[must_use = "`open` opens the endpoint"]
-pub struct RdmBuilder<'a> {
-    domain: &'a Domain,
-    info: &'a Info,
-    av: Option<&'a AddressVector>,
-    counters: Vec<(&'a Counter, BindFlags)>,
-}
-
-impl<'a> RdmBuilder<'a> {
-    /// Its peers are those of this address vector; by default it has one of its own.
-    pub fn av(mut self, av: &'a AddressVector) -> Self {
-        self.av = Some(av);
-        self
-    }
-
-    /// Has a counter count some kinds of operations (fi_ep_bind): its sends
-    /// ([`BindFlags::TRANSMIT`]), receives, reads and writes, and reads and writes of its memory by
-    /// peers.
-    pub fn counter(mut self, counter: &'a Counter, kinds: BindFlags) -> Self {
-        self.counters.push((counter, kinds));
-        self
-    }
-
-    /// Opens and enables the endpoint.
-    ///
-    /// # Errors
-    /// EINVAL if the offer is of another type of endpoint or of another provider than the domain, a
-    /// counter is of another domain, or two counters are for the same kind; EBADFLAGS for flags
-    /// that are no kind; the system's error if its source address is not available.
-    pub fn open(self) -> Result<RdmEndpoint> {
-        let Self { domain, info, av, counters } = self;
-        if info.ep.kind != EndpointType::RDM {
-            return Err(Error::new(Errno::EINVAL, format!("open an RDM endpoint from an offer of {}", info.ep.kind)));
-        }
-        let own = av.is_none().then(|| AddressVector::open(domain));
-        let inner = Inner::open(domain, info, av.or(own.as_ref()).ok_or(Errno::EINVAL)?)?;
-        let control = &inner.engine().control;
-        for (counter, kinds) in counters {
-            if !Arc::ptr_eq(&counter.pump, &domain.0.pump) {
-                return Err(Error::new(Errno::EINVAL, "bind a counter of another domain"));
-            }
-            control.clone().bind_counter(counter.engine.clone(), kinds)?;
-        }
-        control.clone().enable()?;
-        Ok(RdmEndpoint(inner))
-    }
-}
-
 impl RdmEndpoint {
     /// Opens and enables an endpoint with an address vector of its own.
     ///
@@ -113,21 +51,34 @@ impl RdmEndpoint {
     /// # Errors
     /// As for [`Self::open`].
     pub fn open_with(domain: &Domain, info: &Info, av: &AddressVector) -> Result<Self> {
-        Self::builder(domain, info).av(av).open()
+        if info.ep.kind != EndpointType::RDM {
+            return Err(Error::new(Errno::EINVAL, format!("open an RDM endpoint from an offer of {}", info.ep.kind)));
+        }
+        let inner = Inner::open(domain, info, av)?;
+        inner.engine().control.clone().enable()?;
+        Ok(Self(inner))
     }
 
-    /// Prepares an endpoint that is bound to more than a queue.
+    /// Has a counter count some kinds of operations from now on (fi_ep_bind): its sends
+    /// ([`BindFlags::TRANSMIT`]), receives, reads and writes, and reads and writes of its memory by
+    /// peers.
+    ///
+    /// # Errors
+    /// EINVAL if the counter is of another domain, or the endpoint has another one for such a kind;
+    /// EBADFLAGS for flags that are no kind.
     ///
     /// ```
-    /// # use ofi::{AddressVector, BindFlags, Counter, EndpointType, Fabric, Info, RdmEndpoint};
+    /// # use ofi::{BindFlags, Counter, EndpointType, Fabric, Info, RdmEndpoint};
     /// # let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
     /// # let domain = Fabric::open(&info)?.domain(&info)?;
-    /// let (av, sent) = (AddressVector::open(&domain), Counter::open(&domain));
-    /// let ep = RdmEndpoint::builder(&domain, &info).av(&av).counter(&sent, BindFlags::TRANSMIT).open()?;
+    /// # let ep = RdmEndpoint::open(&domain, &info)?;
+    /// let (sent, received) = (Counter::open(&domain), Counter::open(&domain));
+    /// ep.bind_counter(&sent, BindFlags::TRANSMIT)?;
+    /// ep.bind_counter(&received, BindFlags::RECV)?;
     /// # Ok::<(), ofi::Error>(())
     /// ```
-    pub const fn builder<'a>(domain: &'a Domain, info: &'a Info) -> RdmBuilder<'a> {
-        RdmBuilder { domain, info, av: None, counters: Vec::new() }
+    pub fn bind_counter(&self, counter: &Counter, kinds: BindFlags) -> Result<()> {
+        self.0.bind_counter(counter, kinds)
     }
 
     /// The endpoint's address vector.

@@ -7,8 +7,8 @@ use common::info;
 use core::future::Future;
 use futures_lite::future::{or, zip};
 use ofi::{
-    BindFlags, BufferPool, CompletionQueue, Counter, Domain, EndpointType, Errno, Event, EventQueue, Fabric, Info,
-    MemoryRegion, MrAccess, MsgEndpoint, MsgListener, Peer, RdmEndpoint, block_on,
+    BindFlags, BufferPool, CompletionQueue, Counter, DatagramEndpoint, Domain, EndpointType, Errno, Event, EventQueue,
+    Fabric, Info, MemoryRegion, MrAccess, MsgEndpoint, MsgListener, Peer, RdmEndpoint, block_on,
 };
 use std::time::Duration;
 
@@ -28,8 +28,9 @@ impl End {
     fn open(info: &Info) -> Self {
         let domain = Fabric::open(info).unwrap().domain(info).unwrap();
         let (written, bytes) = (Counter::open(&domain), Counter::open_for_bytes(&domain));
-        let ep = RdmEndpoint::builder(&domain, info).counter(&written, BindFlags::REMOTE_WRITE);
-        let ep = ep.counter(&bytes, BindFlags::TRANSMIT).open().unwrap();
+        let ep = RdmEndpoint::open(&domain, info).unwrap();
+        ep.bind_counter(&written, BindFlags::REMOTE_WRITE).unwrap();
+        ep.bind_counter(&bytes, BindFlags::TRANSMIT).unwrap();
         let region = domain.register(vec![0; 4096], MrAccess::REMOTE).unwrap();
         Self { ep, region, written, bytes, domain }
     }
@@ -200,6 +201,49 @@ fn a_counter_counts_bytes_and_a_wait_ends_when_an_operation_fails() {
         assert_eq!((waited.unwrap_err().errno(), sent.0.is_err()), (Errno::EAVAIL, true));
         assert_eq!(one.bytes.read_errors(), 1);
     });
+}
+
+#[test]
+fn connections_and_datagrams_are_counted_from_when_a_counter_is_bound() {
+    for provider in ["tcp", "shm"] {
+        let info = info(provider, EndpointType::MSG);
+        let fabric = Fabric::open(&info).unwrap();
+        let domain = fabric.domain(&info).unwrap();
+        let listener = MsgListener::listen(&fabric, &info).unwrap();
+        let to = listener.local_addr().unwrap();
+        let accept = async { listener.request().await?.accept(&domain).await };
+        let (client, server) = block_on(zip(MsgEndpoint::connect(&domain, &info, to), accept));
+        let (client, server) = (client.unwrap(), server.unwrap());
+        let exchange = || {
+            let receive = server.receive([0; 8]);
+            let (sent, received) = block_on(zip(client.send([1; 8]), receive));
+            assert!(sent.0.is_ok() && received.0.is_ok());
+        };
+        exchange();
+        let (sent, received) = (Counter::open(&domain), Counter::open_for_bytes(&domain));
+        client.bind_counter(&sent, BindFlags::TRANSMIT).unwrap();
+        server.bind_counter(&received, BindFlags::RECV).unwrap();
+        exchange();
+        exchange();
+        assert_eq!((sent.read(), received.read()), (2, 16), "{provider}");
+        let refused = |counter: &Counter, kinds| client.bind_counter(counter, kinds).unwrap_err().errno();
+        let foreign = Counter::open(&fabric.domain(&info).unwrap());
+        assert_eq!(refused(&foreign, BindFlags::RECV), Errno::EINVAL);
+        assert_eq!(refused(&Counter::open(&domain), BindFlags::TRANSMIT), Errno::EINVAL);
+        assert_eq!(refused(&Counter::open(&domain), BindFlags::SELECTIVE_COMPLETION), Errno::EBADFLAGS);
+    }
+    let query = Info::builder().provider("udp").endpoint(EndpointType::DGRAM).node("127.0.0.1").source();
+    let info = query.query().unwrap().remove(0);
+    let domain = Fabric::open(&info).unwrap().domain(&info).unwrap();
+    let ep = DatagramEndpoint::open(&domain, &info).unwrap();
+    let me = ep.peer(ep.local_addr().unwrap()).unwrap();
+    let (sent, received) = (Counter::open(&domain), Counter::open(&domain));
+    ep.bind_counter(&sent, BindFlags::TRANSMIT).unwrap();
+    ep.bind_counter(&received, BindFlags::RECV).unwrap();
+    let receive = ep.receive([0; 8]);
+    block_on(ep.send(me, [1; 8])).0.unwrap();
+    block_on(receive).0.unwrap();
+    assert_eq!((sent.read(), received.read()), (1, 1));
 }
 
 #[test]

@@ -44,6 +44,8 @@ struct Row {
     addr: String,
     age: String,
     pending: u64,
+    /// The most completions that waited to be read.
+    queue: u64,
     peers: u64,
     /// Operations and bytes a second, sent and received; `None` until it was seen twice.
     rates: Option<[f64; 4]>,
@@ -69,7 +71,7 @@ fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>) -> Vec<Row> {
     let mut fresh = HashMap::new();
     for process in processes {
         for endpoint in &process.endpoints {
-            let Published { number, time, provider, addr, pending, peers, exchanged, .. } = endpoint;
+            let Published { number, time, provider, addr, pending, peers, exchanged, held, .. } = endpoint;
             let key = (process.id, *number);
             let latest = Seen { sent: exchanged.sent, received: exchanged.received, at: *time };
             let before = seen.get(&key);
@@ -83,6 +85,7 @@ fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>) -> Vec<Row> {
                 addr: addr.clone(),
                 age: age(endpoint),
                 pending: *pending,
+                queue: held.queue_high_water,
                 peers: peers.known,
                 rates,
             });
@@ -95,27 +98,28 @@ fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>) -> Vec<Row> {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are rounded")]
 fn print(rows: &[Row]) {
     line!(
-        "{:>8} {:<16} {:>6} {:<5} {:>6} {:>7} {:>10} {:>12} {:>10} {:>12}  address",
+        "{:>8} {:<16} {:>6} {:<5} {:>6} {:>7} {:>6} {:>10} {:>12} {:>10} {:>12}  address",
         "PID",
         "COMMAND",
         "AGE",
         "PROV",
         "PEERS",
         "PENDING",
+        "QUEUED",
         "SENT/s",
         "BYTES/s",
         "RECV/s",
         "BYTES/s"
     );
-    for Row { id, command, provider, addr, age, pending, peers, rates } in rows {
+    for Row { id, command, provider, addr, age, pending, queue, peers, rates } in rows {
         let [sent, received] = match rates {
             Some([a, b, c, d]) => [(a, b), (c, d)].map(|(count, bytes)| (format!("{count:.0}"), size(*bytes as u64))),
             None => [("-".to_owned(), "-".to_owned()), ("-".to_owned(), "-".to_owned())],
         };
         let ((sent, sent_bytes), (received, received_bytes)) = (&sent, &received);
         line!(
-            "{id:>8} {command:<16} {age:>6} {provider:<5} {peers:>6} {pending:>7} {sent:>10} {sent_bytes:>12} \
-             {received:>10} {received_bytes:>12}  {addr}"
+            "{id:>8} {command:<16} {age:>6} {provider:<5} {peers:>6} {pending:>7} {queue:>6} {sent:>10} \
+             {sent_bytes:>12} {received:>10} {received_bytes:>12}  {addr}"
         );
     }
     if rows.is_empty() {
