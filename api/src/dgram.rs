@@ -56,7 +56,8 @@ impl DatagramEndpoint {
         Ok(Self(inner))
     }
 
-    /// Has a counter count its sends ([`BindFlags::TRANSMIT`]) or receives from now on (fi_ep_bind).
+    /// Has a counter count its sends ([`BindFlags::TRANSMIT`]) or receives from now on
+    /// (fi_ep_bind).
     ///
     /// # Errors
     /// EINVAL if the counter is of another domain, or the endpoint has another one for such a kind;
