@@ -197,8 +197,8 @@ impl Kept {
         Self::of(buf, bytes)
     }
 
-    /// Keeps a buffer whose bytes have this address and length. From here on only `end` makes a
-    /// reference to it.
+    /// Keeps a buffer; `bytes` says where its bytes lie. From here on only `end` makes a reference
+    /// to it.
     #[inline]
     fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> (Self, Bytes) {
         let (owner, (base, len)) = Erased::new(buf, bytes);

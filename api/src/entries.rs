@@ -176,13 +176,19 @@ impl Entries {
         self.places.iter().enumerate().filter_map(of_it).collect()
     }
 
-    /// Whether the engine has a receive of the endpoint, or another operation.
-    pub(crate) fn has_posted(&self, endpoint: usize, is_receive: bool) -> bool {
-        self.places.iter().any(|entry| {
-            entry.kept.is_some()
-                && (entry.endpoint, entry.is_receive) == (endpoint, is_receive)
-                && matches!(entry.state, State::Posted | State::Abandoned)
-        })
+    /// Whether the engine has an operation of the endpoint whose completion makes room for
+    /// receives, or for others. The search begins at `from`, where the last one ended.
+    pub(crate) fn has_posted(&self, endpoint: usize, is_receive: bool, from: &mut usize) -> bool {
+        let is_one = |at: &usize| {
+            self.places.get(*at).is_some_and(|entry| {
+                entry.kept.is_some()
+                    && (entry.endpoint, entry.is_receive) == (endpoint, is_receive)
+                    && matches!(entry.state, State::Posted | State::Abandoned)
+            })
+        };
+        let found = (*from..self.places.len()).chain(0..*from).find(is_one);
+        *from = found.unwrap_or(0);
+        found.is_some()
     }
 
     /// All operations, and places that are free.
@@ -246,11 +252,20 @@ mod tests {
     fn an_endpoint_has_an_operation_posted_until_it_ends() {
         let mut entries = Entries::default();
         let context = add(&mut entries, State::Posted);
-        assert!(entries.has_posted(0, true) && !entries.has_posted(0, false) && !entries.has_posted(1, true));
+        let has =
+            |entries: &Entries, endpoint, is_receive, from: &mut usize| entries.has_posted(endpoint, is_receive, from);
+        let mut from = 0;
+        assert!(!has(&entries, 0, false, &mut from) && !has(&entries, 1, true, &mut from));
+        let second = add(&mut entries, State::Posted);
+        entries.remove(context).unwrap();
+        assert!(has(&entries, 0, true, &mut from) && from == 1);
+        let context = add(&mut entries, State::Posted);
+        entries.remove(second).unwrap();
+        assert!(has(&entries, 0, true, &mut from) && from == 0, "it begins at the start again");
         assert_eq!(entries.of_endpoint(0), [context]);
         entries.get(context).unwrap().state = State::Abandoned;
-        assert!(entries.has_posted(0, true), "its completion reports room as well");
+        assert!(has(&entries, 0, true, &mut from), "its completion reports room as well");
         entries.remove(context).unwrap();
-        assert!(!entries.has_posted(0, true) && entries.of_endpoint(0).is_empty());
+        assert!(!has(&entries, 0, true, &mut from) && entries.of_endpoint(0).is_empty());
     }
 }

@@ -163,7 +163,7 @@ impl Domain {
     }
 
     /// How many operations of the domain have not ended, or have ended and wait for their future to
-    /// be polled; without sends that were done when their call returned.
+    /// be polled.
     pub fn pending_operations(&self) -> usize {
         self.0.pump.pending()
     }

@@ -78,6 +78,9 @@ impl Inner {
         if !Arc::ptr_eq(&counter.pump, self.pump()) {
             return Err(Error::new(Errno::EINVAL, "bind a counter of another domain"));
         }
+        if kinds.is_empty() {
+            return Err(Error::new(Errno::EBADFLAGS, "bind a counter for no kind of operations"));
+        }
         self.engine().control.clone().bind_counter(counter.engine.clone(), kinds)
     }
 

@@ -300,7 +300,9 @@ impl Operations {
         }
         let deadline = self.timed.now() + timeout;
         let mut table = Park::lock(&self.table);
-        table.set_deadline(context, deadline);
+        if !table.set_deadline(context, deadline) {
+            return;
+        }
         table.has_timer = true;
         self.is_due.store(true, Ordering::Relaxed);
         self.timed.set(OF_OPERATIONS, table.next_deadline().into_iter().chain(table.retry).min());

@@ -25,8 +25,8 @@ use std::time::Duration;
 /// than a thread takes to wake another one and to be woken by it (90 us where it was measured), or
 /// two threads that have slept once sleep in turn for ever.
 const SPIN: Duration = Duration::from_micros(200);
-/// Turns before an operation's task is registered: some microseconds over shm, some tens over tcp,
-/// where a turn is a system call.
+/// Turns before an operation's task is registered: some microseconds over shm, about a hundred over
+/// tcp, where a turn is a system call.
 const MOMENT: u32 = 128;
 /// Turns between two looks at whether the task was woken.
 const LOOK_EVERY: u32 = 16;
@@ -202,9 +202,9 @@ pub(crate) fn moment(pump: &Operations, context: usize) -> Option<(Done, Erased)
                 LONG.set(0);
                 return Some((done, buffer));
             }
-            Turn::Other => return None,
-            Turn::Nothing if turn.is_multiple_of(LOOK_EVERY) && is_woken() => return None,
-            Turn::Nothing => {}
+            Turn::Other if is_woken() || !pump.is_alone(context) => return None,
+            Turn::Nothing if turn % LOOK_EVERY == 1 && is_woken() => return None,
+            Turn::Other | Turn::Nothing => {}
         }
     }
     None

@@ -27,6 +27,8 @@ struct Slot {
     engine: Arc<Engine>,
     /// Operations that wait for room, oldest first: sends and accesses, receives.
     held: [VecDeque<usize>; 2],
+    /// Where one of either kind was found that the engine has.
+    posted: [usize; 2],
 }
 
 /// The operations.
@@ -106,7 +108,7 @@ pub(crate) fn failure(context: usize, errno: Errno, cause: Cause, text: &str) ->
 impl Table {
     /// Adds an endpoint; returns its number.
     pub(crate) fn add_endpoint(&mut self, engine: Arc<Engine>) -> usize {
-        self.slots.insert(Slot { engine, held: Default::default() })
+        self.slots.insert(Slot { engine, held: Default::default(), posted: [0; 2] })
     }
 
     /// Removes an endpoint that its engine has closed, with its operations, which only forgotten
@@ -200,7 +202,7 @@ impl Table {
         }
         let Self { entries, slots, held, awaited, .. } = self;
         for (endpoint, slot) in slots {
-            for (queue, is_receive) in slot.held.iter_mut().zip([false, true]) {
+            for ((queue, posted), is_receive) in slot.held.iter_mut().zip(&mut slot.posted).zip([false, true]) {
                 while let Some(context) = queue.front().copied() {
                     let entry = entries.get(context).and_then(|entry| entry.held().map(|held| (entry, held)));
                     let Some((entry, (post, bytes))) = entry else {
@@ -215,7 +217,7 @@ impl Table {
                     match post.issue(&slot.engine, context, span) {
                         Ok(()) => entry.state = State::Posted,
                         Err(Errno::AGAIN) => {
-                            again |= !entries.has_posted(endpoint, is_receive);
+                            again |= !entries.has_posted(endpoint, is_receive, posted);
                             break;
                         }
                         Err(errno) => {
@@ -291,9 +293,13 @@ impl Table {
     }
 
     /// The engine has completed an operation: its buffer. `None`, and nothing has changed, if more
-    /// is to be done for it than to give that to the caller, who awaits it.
+    /// is to be done than to give that to the caller, who awaits it.
     #[inline(always)]
     pub(crate) fn take_posted(&mut self, context: usize) -> Option<Erased> {
+        // The completion may have made room for others.
+        if self.held > 0 {
+            return None;
+        }
         let kept = self.entries.remove_posted(context)?;
         // SAFETY: the operation has completed: the engine has no buffer of it.
         Some(unsafe { kept.end() })
@@ -358,13 +364,14 @@ impl Table {
         (after, None)
     }
 
-    /// Sets the deadline of an operation.
-    pub(crate) fn set_deadline(&mut self, context: usize, deadline: Instant) {
-        let Some(entry) = self.entries.get(context) else { return };
+    /// Sets the deadline of an operation; false if it has ended.
+    pub(crate) fn set_deadline(&mut self, context: usize, deadline: Instant) -> bool {
+        let entry = self.entries.get(context).filter(|entry| !matches!(entry.state, State::Ended(_)));
+        let Some(entry) = entry else { return false };
         if let Some(old) = entry.deadline.replace(deadline) {
             self.deadlines.remove(&(old, context));
         }
-        self.deadlines.insert((deadline, context));
+        self.deadlines.insert((deadline, context))
     }
 
     /// The next deadline.

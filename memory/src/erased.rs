@@ -94,12 +94,18 @@ impl Erased {
     #[inline]
     pub fn new<T: Send + 'static>(mut value: T, look: impl Fn(&mut T) -> (*mut u8, usize)) -> (Self, (*mut u8, usize)) {
         if Kinds::<T>::FITS {
-            let (base, len) = look(&mut value);
-            let place = &raw const value;
+            let mut words = words_of(value);
+            let place = words.as_mut_ptr().cast::<T>();
+            // SAFETY: these are the words of the value, and nothing else refers to them. From here
+            // on they move as words, so that the address below stays valid.
+            let (base, len) = look(unsafe { &mut *place });
             let within = place.addr()..place.addr() + size_of::<T>();
             if len == 0 || !within.contains(&base.addr()) {
-                return (Self { words: words_of(value), kind: &Kinds::<T>::IN_PLACE }, (base, len));
+                let words = core::array::from_fn(|at| fresh(&words[at]));
+                return (Self { words, kind: &Kinds::<T>::IN_PLACE }, (base, len));
             }
+            // SAFETY: the value is there; the words are not used again.
+            value = unsafe { place.read() };
         }
         let boxed = Box::into_raw(Box::new(value));
         let mut words = [MaybeUninit::uninit(); 4];
@@ -124,7 +130,7 @@ impl Erased {
             // SAFETY: it was leaked as a box of this type, and only this takes it back.
             return Some(*unsafe { Box::from_raw(boxed) });
         }
-        // One by one, from a place in any widths.
+        // Loaded one by one, because they may just have been stored in other widths.
         let words: Words = core::array::from_fn(|at| fresh(&this.words[at]));
         // SAFETY: the words hold a value of this type.
         Some(unsafe { words.as_ptr().cast::<T>().read() })

@@ -45,7 +45,7 @@ struct Row {
     age: String,
     pending: u64,
     /// The most completions that waited to be read.
-    queue: u64,
+    most_queued: u64,
     peers: u64,
     /// Operations and bytes a second, sent and received; `None` until it was seen twice.
     rates: Option<[f64; 4]>,
@@ -85,7 +85,7 @@ fn rows(processes: &[Process], seen: &mut HashMap<Key, Seen>) -> Vec<Row> {
                 addr: addr.clone(),
                 age: age(endpoint),
                 pending: *pending,
-                queue: held.queue_high_water,
+                most_queued: held.queue_high_water,
                 peers: peers.known,
                 rates,
             });
@@ -105,20 +105,20 @@ fn print(rows: &[Row]) {
         "PROV",
         "PEERS",
         "PENDING",
-        "QUEUED",
+        "QUEMAX",
         "SENT/s",
         "BYTES/s",
         "RECV/s",
         "BYTES/s"
     );
-    for Row { id, command, provider, addr, age, pending, queue, peers, rates } in rows {
+    for Row { id, command, provider, addr, age, pending, most_queued, peers, rates } in rows {
         let [sent, received] = match rates {
             Some([a, b, c, d]) => [(a, b), (c, d)].map(|(count, bytes)| (format!("{count:.0}"), size(*bytes as u64))),
             None => [("-".to_owned(), "-".to_owned()), ("-".to_owned(), "-".to_owned())],
         };
         let ((sent, sent_bytes), (received, received_bytes)) = (&sent, &received);
         line!(
-            "{id:>8} {command:<16} {age:>6} {provider:<5} {peers:>6} {pending:>7} {queue:>6} {sent:>10} \
+            "{id:>8} {command:<16} {age:>6} {provider:<5} {peers:>6} {pending:>7} {most_queued:>6} {sent:>10} \
              {sent_bytes:>12} {received:>10} {received_bytes:>12}  {addr}"
         );
     }
