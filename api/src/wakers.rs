@@ -5,7 +5,7 @@ use core::task::Waker;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The tasks that one turn wakes, of which there is usually one.
+/// Tasks to wake. A turn usually wakes one.
 pub(crate) type Wakers = SmallVec<[Waker; 2]>;
 
 /// Wakes tasks.
