@@ -293,11 +293,8 @@ impl Operations {
         }
     }
 
-    /// Sets the deadline of an operation, from now; nothing for context 0, one that has ended.
+    /// Sets the deadline of an operation, from now; does nothing if it has ended.
     pub(crate) fn set_timeout(&self, context: usize, timeout: Duration) {
-        if context == 0 {
-            return;
-        }
         let deadline = self.timed.now() + timeout;
         let mut table = Park::lock(&self.table);
         if !table.set_deadline(context, deadline) {

@@ -57,8 +57,6 @@ impl Wake for Parker {
 #[derive(Debug, Default)]
 struct Here {
     pumps: Vec<Weak<dyn Pump>>,
-    /// The thread may spin: it is not in a simulated network.
-    spins: bool,
 }
 
 thread_local! {
@@ -92,8 +90,7 @@ struct Leave {
 impl Leave {
     /// The thread is in another future.
     fn enter(parker: Option<Arc<Parker>>) -> Self {
-        let new = Here { pumps: Vec::new(), spins: parker.is_some() };
-        let here = HERE.with_borrow_mut(|here| here.replace(new));
+        let here = HERE.with_borrow_mut(|here| here.replace(Here::default()));
         Self { before: (here, PARKER.replace(parker)) }
     }
 }
@@ -193,7 +190,7 @@ fn may_spin() -> bool {
 /// seen.
 #[inline(always)]
 pub(crate) fn moment(pump: &Operations, context: usize) -> Option<(Done, Erased)> {
-    if !(may_spin() && is_only(pump) && pump.is_alone(context)) {
+    if !may_spin() || !is_only(pump) || is_woken() || !pump.is_alone(context) {
         return None;
     }
     for turn in 1..=MOMENT {
@@ -203,14 +200,14 @@ pub(crate) fn moment(pump: &Operations, context: usize) -> Option<(Done, Erased)
                 return Some((done, buffer));
             }
             Turn::Other if is_woken() || !pump.is_alone(context) => return None,
-            Turn::Nothing if turn % LOOK_EVERY == 1 && is_woken() => return None,
+            Turn::Nothing if turn.is_multiple_of(LOOK_EVERY) && is_woken() => return None,
             Turn::Other | Turn::Nothing => {}
         }
     }
     None
 }
 
-/// Whether the thread's future was woken.
+/// Whether the thread's future was woken. True in a simulated network, where no thread may spin.
 fn is_woken() -> bool {
     // Taken and put back, not cloned: an atomic count would wait until all earlier stores are done,
     // those to shared memory included.
@@ -223,7 +220,7 @@ fn is_woken() -> bool {
 /// Whether the thread is in [`block_on`] and its future waits for no other pump.
 fn is_only(pump: &Operations) -> bool {
     let is_pump = |known: &Weak<dyn Pump>| known.as_ptr().addr() == core::ptr::from_ref(pump).addr();
-    HERE.with_borrow(|here| here.as_ref().is_some_and(|here| here.spins && here.pumps.iter().all(is_pump)))
+    HERE.with_borrow(|here| here.as_ref().is_some_and(|here| here.pumps.iter().all(is_pump)))
 }
 
 impl Parker {
