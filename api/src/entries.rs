@@ -252,20 +252,18 @@ mod tests {
     fn an_endpoint_has_an_operation_posted_until_it_ends() {
         let mut entries = Entries::default();
         let context = add(&mut entries, State::Posted);
-        let has =
-            |entries: &Entries, endpoint, is_receive, from: &mut usize| entries.has_posted(endpoint, is_receive, from);
         let mut from = 0;
-        assert!(!has(&entries, 0, false, &mut from) && !has(&entries, 1, true, &mut from));
+        assert!(!entries.has_posted(0, false, &mut from) && !entries.has_posted(1, true, &mut from));
         let second = add(&mut entries, State::Posted);
         entries.remove(context).unwrap();
-        assert!(has(&entries, 0, true, &mut from) && from == 1);
+        assert!(entries.has_posted(0, true, &mut from) && from == 1);
         let context = add(&mut entries, State::Posted);
         entries.remove(second).unwrap();
-        assert!(has(&entries, 0, true, &mut from) && from == 0, "it begins at the start again");
+        assert!(entries.has_posted(0, true, &mut from) && from == 0, "it begins at the start again");
         assert_eq!(entries.of_endpoint(0), [context]);
         entries.get(context).unwrap().state = State::Abandoned;
-        assert!(has(&entries, 0, true, &mut from), "its completion reports room as well");
+        assert!(entries.has_posted(0, true, &mut from), "its completion reports room as well");
         entries.remove(context).unwrap();
-        assert!(!has(&entries, 0, true, &mut from) && entries.of_endpoint(0).is_empty());
+        assert!(!entries.has_posted(0, true, &mut from) && entries.of_endpoint(0).is_empty());
     }
 }

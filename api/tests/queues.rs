@@ -203,17 +203,22 @@ fn a_counter_counts_bytes_and_a_wait_ends_when_an_operation_fails() {
     });
 }
 
+/// Both ends of a connection.
+fn connected(fabric: &Fabric, domain: &Domain, info: &Info) -> (MsgEndpoint, MsgEndpoint) {
+    let listener = MsgListener::listen(fabric, info).unwrap();
+    let to = listener.local_addr().unwrap();
+    let accept = async { listener.request().await?.accept(domain).await };
+    let (client, server) = block_on(zip(MsgEndpoint::connect(domain, info, to), accept));
+    (client.unwrap(), server.unwrap())
+}
+
 #[test]
 fn connections_and_datagrams_are_counted_from_when_a_counter_is_bound() {
     for provider in ["tcp", "shm"] {
         let info = info(provider, EndpointType::MSG);
         let fabric = Fabric::open(&info).unwrap();
         let domain = fabric.domain(&info).unwrap();
-        let listener = MsgListener::listen(&fabric, &info).unwrap();
-        let to = listener.local_addr().unwrap();
-        let accept = async { listener.request().await?.accept(&domain).await };
-        let (client, server) = block_on(zip(MsgEndpoint::connect(&domain, &info, to), accept));
-        let (client, server) = (client.unwrap(), server.unwrap());
+        let (client, server) = connected(&fabric, &domain, &info);
         let exchange = || {
             let receive = server.receive([0; 8]);
             let (sent, received) = block_on(zip(client.send([1; 8]), receive));
@@ -297,11 +302,7 @@ fn two_event_queues_of_one_connection_are_both_woken() {
     let info = info("tcp", EndpointType::MSG);
     let fabric = Fabric::open(&info).unwrap();
     let domain = fabric.domain(&info).unwrap();
-    let listener = MsgListener::listen(&fabric, &info).unwrap();
-    let to = listener.local_addr().unwrap();
-    let server = async { listener.request().await?.accept(&domain).await };
-    let (client, server) = block_on(zip(MsgEndpoint::connect(&domain, &info, to), server));
-    let (client, server) = (client.unwrap(), server.unwrap());
+    let (client, server) = connected(&fabric, &domain, &info);
     let ends = || async {
         let mut queue = EventQueue::open();
         queue.add_endpoint((), &server);
