@@ -1,6 +1,6 @@
 //! File system helpers whose errors name the file.
 
-use crate::run::{cargo, output, root};
+use crate::run::{cargo, json, root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +14,7 @@ pub(crate) fn target() -> PathBuf {
 }
 
 fn target_of(mut metadata: Command) -> Result<PathBuf, String> {
-    let text = output(&mut metadata)?;
-    let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let metadata = json(&mut metadata)?;
     let folder = metadata["target_directory"].as_str().ok_or("cargo metadata has no target_directory")?;
     Ok(PathBuf::from(folder))
 }

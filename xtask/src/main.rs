@@ -10,6 +10,7 @@ mod disk;
 mod gates;
 mod install;
 mod providers;
+mod publish;
 mod rdma_vm;
 mod run;
 mod statements;
@@ -55,6 +56,8 @@ enum Command {
     Clients(clients::Options),
     /// Fetches packages with loadable providers of vendors, which tests of the C library load
     Providers,
+    /// Builds every crate that is to be published from its package, as `cargo publish` does
+    Publish,
     /// Tests rdma_getaddrinfo and persistent memory in a virtual machine
     RdmaVm(rdma_vm::Options),
     /// Tests the verbs provider on a software RDMA device in a virtual machine
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Clients(options) => clients::clients(&options),
         Command::Providers => providers::fetch(),
+        Command::Publish => publish::publish(),
         Command::RdmaVm(options) => rdma_vm::rdma_vm(&options),
         Command::Verbs(options) => verbs::verbs(&options),
     };

@@ -32,6 +32,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
+/// Runs a command in the repository's root and returns the JSON that it prints.
+pub(crate) fn json(command: &mut Command) -> Result<serde_json::Value, String> {
+    serde_json::from_str(&output(command)?).map_err(|error| error.to_string())
+}
+
 /// `cargo` with arguments.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

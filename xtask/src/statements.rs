@@ -3,7 +3,7 @@
 //! `COUNTS` records the number of verdicts of each kind per list.
 
 use crate::disk;
-use crate::run::{Outcome, cargo, output, root};
+use crate::run::{Outcome, cargo, json, output, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -329,8 +329,7 @@ fn skipped(text: &str) -> BTreeSet<&str> {
 
 /// Cargo arguments for a crate's test programs, except the cases, which take one filter only.
 fn targets(of: &str) -> Result<Vec<String>, String> {
-    let text = output(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let metadata = json(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let package = packages.into_iter().find(|package| package["name"] == of);
     let package = package.ok_or_else(|| format!("statements: a verdict names the crate {of}, which does not exist"))?;
