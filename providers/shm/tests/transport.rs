@@ -132,6 +132,35 @@ fn link(a: &mut Node, b: &mut Node) -> (LinkId, LinkId) {
     (from_a, from_b.unwrap())
 }
 
+/// A program may submit much before it polls: what waits for room leaves with the next frame.
+#[test]
+fn frames_that_wait_leave_with_the_next_one() {
+    let (mut a, mut b) = (Node::open(), Node::open());
+    let (to_b, _) = link(&mut a, &mut b);
+    let mut count = 0;
+    let mut submit = |a: &mut Node| {
+        count += 1;
+        assert_eq!(a.transport.submit_control(to_b, &ack(count), Urgency::Posted), ControlSubmitted::Taken);
+    };
+    // More than a ring has lines.
+    (0..200).for_each(|_| submit(&mut a));
+    let arrived = |b: &mut Node| {
+        let frames = |b: &Node| b.heard.0.iter().filter(|event| matches!(event, Event::Frame(_))).count();
+        let mut before = usize::MAX;
+        while before != frames(b) {
+            before = frames(b);
+            b.poll();
+        }
+        before
+    };
+    let first = arrived(&mut b);
+    assert!(first < 200, "some wait");
+    submit(&mut a);
+    assert_eq!(arrived(&mut b), 201, "all after the first {first}");
+    let frames = b.heard.0.iter().filter_map(|event| if let Event::Frame(id) = event { Some(*id) } else { None });
+    assert!(frames.eq(1..=201), "in order");
+}
+
 /// The outcome of a payload read by cross-memory attach arrives before a later frame, even if the
 /// ring was full for the outcome and has room for the frame.
 #[test]

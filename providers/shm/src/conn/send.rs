@@ -356,7 +356,7 @@ impl Sender {
     }
 
     /// Whether the other side has made room for a waiting send since this side last looked.
-    pub(super) fn has_new_room(&mut self) -> bool {
+    pub(crate) fn has_new_room(&mut self) -> bool {
         let before = self.writer.consumed();
         self.has_more() && self.writer.look().is_ok_and(|now| now != before)
     }
