@@ -17,6 +17,7 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Arc;
 pub use ofi_sync::ready_list::ReadyFlag;
 use ofi_sync::ready_list::{ReadyList, Waker};
+use patience::Patience;
 pub(crate) use rest::PollCount;
 use rest::{Polled, Resting};
 use slab::Slab;
@@ -24,11 +25,10 @@ use std::fmt;
 use std::time::Duration;
 
 mod arming;
+mod patience;
 mod reporting;
 mod rest;
 
-/// Polls without traffic after which a pollable becomes idle.
-const PATIENCE: u16 = 128;
 /// [`Pollable::is_polled`] pollables stay active while there are no more active ones than this: an
 /// armed descriptor costs the sender.
 const FEW: usize = 8;
@@ -107,7 +107,9 @@ pub trait Pollable: Send + Sync {
 
 struct Active {
     key: usize,
+    /// Polls without traffic, and how many make it idle.
     idle: u16,
+    patience: u16,
     pollable: Arc<dyn Pollable>,
 }
 
@@ -117,6 +119,7 @@ struct Entry {
     armed: bool,
     /// How often it has joined, if it is shared; otherwise once.
     joined: usize,
+    patience: Patience,
     /// What a progress thread knows of how often others poll it.
     polled: Polled,
 }
@@ -228,13 +231,14 @@ impl<K: LockKind> ProgressSet<K> {
         polled.activate(state.counts.polled);
         let entry = state.pollables.vacant_entry();
         let key = entry.key();
-        let active = Active { key, idle: 0, pollable: pollable.clone() };
+        let patience = Patience::default();
+        let active = Active { key, idle: 0, patience: patience.polls(), pollable: pollable.clone() };
         if let Some(fd) = pollable.descriptor() {
             self.wait_object.add(fd, key as u64)?;
         }
         let standby = usize::from(pollable.is_standby());
         pollable.ready_flag().attach(&self.ready_list, key);
-        entry.insert(Entry { pollable, armed: false, joined: 1, polled });
+        entry.insert(Entry { pollable, armed: false, joined: 1, patience, polled });
         if let Some(shared) = shared {
             state.shared.insert(shared, key);
         }
@@ -507,12 +511,16 @@ impl State {
         match self.active.iter_mut().find(|active| active.key == key) {
             Some(active) => active.idle = 0,
             None => {
-                let Some(Entry { pollable, polled, .. }) = self.pollables.get_mut(key) else { return };
+                let Some(Entry { pollable, patience, polled, .. }) = self.pollables.get_mut(key) else { return };
                 if polled.rests() {
                     return;
                 }
                 polled.activate(self.counts.polled);
-                self.active.push(Active { key, idle: 0, pollable: pollable.clone() });
+                if pollable.is_polled() {
+                    patience.resume(self.counts.polled);
+                }
+                let pollable = pollable.clone();
+                self.active.push(Active { key, idle: 0, patience: patience.polls(), pollable });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
                     self.disarm(key);
@@ -529,7 +537,7 @@ impl State {
             let outcome = active.pollable.poll();
             any |= outcome.active;
             active.idle = if outcome.active || outcome.busy { 0 } else { active.idle.saturating_add(1) };
-            if active.idle >= PATIENCE {
+            if active.idle >= active.patience {
                 let (stays, active) = self.make_idle(at);
                 any |= active;
                 at += usize::from(stays);

@@ -97,6 +97,7 @@ impl State {
         if let Some(entry) = self.pollables.get_mut(key) {
             entry.polled.count_own(self.counts.polled);
             entry.polled.count_one();
+            entry.patience.leave(self.counts.polled);
         }
         if has_events || last.active || last.busy {
             self.active[at].idle = 0;

@@ -150,3 +150,26 @@ fn one_barrier_orders_what_all_pollables_have_announced() {
     assert_eq!(orders, 1);
     drop(sleeper);
 }
+
+/// How many passes leave the first pollable to its descriptor while the others have events.
+fn passes_of_patience(set: &ProgressSet<Park>, pollables: &[Arc<Quiet>]) -> Option<usize> {
+    (1..10_000).find(|_| {
+        set.note_events(&mut (1..pollables.len() as u64).collect());
+        assert!(!set.progress());
+        pollables[0].armed.load(Ordering::SeqCst)
+    })
+}
+
+#[test]
+fn a_pollable_that_is_needed_again_soon_stays_active_longer() {
+    let (set, pollables) = set_of(FEW + 1);
+    let first = passes_of_patience(&set, &pollables);
+    assert_eq!(first, Some(128));
+    pollables[0].flag.mark_ready();
+    assert_eq!(passes_of_patience(&set, &pollables), Some(256));
+    for _ in 0..5000 {
+        assert!(!set.progress());
+    }
+    pollables[0].flag.mark_ready();
+    assert_eq!(passes_of_patience(&set, &pollables), first, "it was idle for long");
+}
