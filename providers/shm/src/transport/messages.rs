@@ -19,6 +19,9 @@ impl ShmTransport {
         self.sleep.forget();
         let mut said = Vec::new();
         let any = self.control.read(|one| said.push(one));
+        if any {
+            self.pace.note_message();
+        }
         for one in said {
             match one {
                 ControlMessage::Wake => {}
@@ -105,11 +108,12 @@ impl ShmTransport {
 
     /// Adds a link that this side accepted.
     pub(super) fn take_in(&mut self, mut conn: Conn, pid: i32) -> usize {
-        conn.peer.life = self.lives.find(pid, self.conns.len());
         conn.peer.is_unaware = true;
         let slot = self.insert(conn);
         self.list(slot);
+        // First: the peer waits for the answer.
         self.send_waiting(slot);
+        self.conns[slot].peer.life = self.lives.find(pid, self.conns.len());
         if !self.tell_process(slot) {
             self.retries.unaware.push_back(slot);
         }

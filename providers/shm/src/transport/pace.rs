@@ -5,10 +5,14 @@ use std::time::Duration;
 
 /// Polls between reads of the clock, at most.
 const CLOCK_EVERY: u32 = 64;
-/// Interval between reads of the control sockets.
+/// Interval between reads of the control sockets, at most and at least.
 const MESSAGES_EVERY: Duration = Duration::from_micros(100);
+const MESSAGES_SOON: Duration = Duration::from_micros(2);
+/// The interval is this part of the time since the last message: peers connect in bursts, and a
+/// message that waits for a read waits little longer than it was awaited.
+const PART: u32 = 16;
 
-/// The same while another thread sleeps on them, which reads them as soon as there is something. If
+/// The interval while another thread sleeps on them, which reads them as soon as there is something. If
 /// it does not sleep after all, connecting to this endpoint takes some such intervals.
 const MESSAGES_EVERY_ASLEEP: Duration = Duration::from_millis(1);
 
@@ -21,11 +25,13 @@ pub(super) struct Pace {
     /// The time that was last read.
     read_at: Instant,
     messages_at: Instant,
+    /// When the last message came, or the endpoint was opened.
+    news_at: Instant,
 }
 
 impl Pace {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { every: 1, until: 1, read_at: now, messages_at: now }
+        Self { every: 1, until: 1, read_at: now, messages_at: now, news_at: now }
     }
 
     /// Whether the next poll need not read the clock.
@@ -65,9 +71,15 @@ impl Pace {
     pub(super) fn is_time_for_messages(&mut self, now: Instant, asleep: bool) -> bool {
         let is_time = now >= self.messages_at;
         if is_time {
-            self.messages_at = now + if asleep { MESSAGES_EVERY_ASLEEP } else { MESSAGES_EVERY };
+            let awake = || (now.since(self.news_at) / PART).clamp(MESSAGES_SOON, MESSAGES_EVERY);
+            self.messages_at = now + if asleep { MESSAGES_EVERY_ASLEEP } else { awake() };
         }
         is_time
+    }
+
+    /// A message has come.
+    pub(super) const fn note_message(&mut self) {
+        self.news_at = self.read_at;
     }
 
     /// No thread sleeps on the control sockets any more.
@@ -78,5 +90,36 @@ impl Pace {
     /// The next poll reads the control sockets.
     pub(super) const fn hurry_messages(&mut self) {
         (self.messages_at, self.until) = (self.read_at, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long after the last message the next read is, if that was so long ago at the last read.
+    fn interval_after(quiet: Duration) -> Duration {
+        let opened = Instant::default();
+        let mut pace = Pace::new(opened);
+        let now = opened + quiet;
+        pace.note(now);
+        assert!(pace.is_time_for_messages(now, false));
+        pace.messages_at.since(now)
+    }
+
+    #[test]
+    fn a_message_waits_little_longer_than_it_was_awaited() {
+        let micros = Duration::from_micros;
+        for (quiet, interval) in [(0, 2), (32, 2), (160, 10), (1600, 100), (1_000_000, 100)] {
+            assert_eq!(interval_after(micros(quiet)), micros(interval), "{quiet} us");
+        }
+        let mut pace = Pace::new(Instant::default());
+        let now = Instant::default() + Duration::from_secs(1);
+        pace.note(now);
+        pace.note_message();
+        assert!(pace.is_time_for_messages(now, false) && !pace.is_time_for_messages(now + micros(1), false));
+        assert!(pace.is_time_for_messages(now + micros(2), false), "another peer may connect too");
+        assert!(pace.is_time_for_messages(now + micros(4), true), "a thread sleeps on them from now on");
+        assert!(!pace.is_time_for_messages(now + micros(1003), true), "it reads them");
     }
 }
