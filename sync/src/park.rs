@@ -20,9 +20,18 @@ const AWAITED: u32 = 2;
 
 /// Looks at a held lock before a thread sleeps: most are held for less time than sleeping takes.
 #[cfg(not(loom))]
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 7;
 #[cfg(loom)]
 const LOOKS: u32 = 0;
+
+/// Looks until something is so; false if that takes longer than to sleep. It looks ever more
+/// rarely, because each look takes the word's line from the thread that holds the lock.
+fn spin(is_so: impl Fn() -> bool) -> bool {
+    (0..LOOKS).any(|look| {
+        (0..1 << look).for_each(|_| core::hint::spin_loop());
+        is_so()
+    })
+}
 
 /// A lock that any thread takes by an atomic exchange.
 struct RawLock {
@@ -47,14 +56,15 @@ impl RawLock {
 
     #[cold]
     fn lock_contended(&self) {
-        for _ in 0..LOOKS {
-            match self.state.load(Ordering::Relaxed) {
-                // Acquire: as in `lock`.
-                FREE if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() => return,
-                // Others sleep already: this thread does not overtake them.
-                AWAITED => break,
-                _ => core::hint::spin_loop(),
-            }
+        // Also while others sleep, whom this thread may overtake: a lock that is handed to a thread
+        // which has yet to wake up is held by nobody meanwhile.
+        let is_taken = || {
+            // Acquire: as in `lock`.
+            let take = || self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+            self.state.load(Ordering::Relaxed) == FREE && take().is_ok()
+        };
+        if spin(is_taken) {
+            return;
         }
         let mut sleeping = ignore_panics(self.sleeping.lock());
         // Acquire: as in `lock`. The lock stays marked, because others may sleep; it may wake one
@@ -132,11 +142,8 @@ impl Lock {
     #[cold]
     fn revoke_ownership(&self) {
         let flag = self.bias.revoke();
-        for _ in 0..LOOKS {
-            if !self.bias.is_inside(flag) {
-                return;
-            }
-            core::hint::spin_loop();
+        if spin(|| !self.bias.is_inside(flag)) {
+            return;
         }
         let mut sleeping = ignore_panics(self.raw.sleeping.lock());
         while self.bias.is_inside(flag) {
