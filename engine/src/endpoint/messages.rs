@@ -11,6 +11,7 @@ use crate::tx::{Admitted, How};
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Span};
 use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::Ordering;
 
 impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
     #[inline(always)]
@@ -112,6 +113,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Has the endpoint polled. A sleeping thread is woken if what was posted is not sent, or the
     /// endpoint's next deadline is earlier than it knows.
     pub(super) fn mark_ready(&self) {
+        // Relaxed, after the endpoint's lock was released: a flush that clears the flag without
+        // knowing of the work holds the lock before the work is done.
+        self.unflushed.store(true, Ordering::Relaxed);
         self.ready_flag.mark_ready();
         if self.ready_flag.is_slept_on() {
             self.wake_progress_thread();

@@ -64,6 +64,8 @@ pub type Opener<T> = Box<dyn FnMut(Option<Addr>) -> Result<T> + Send>;
 pub struct Endpoint<T: Transport, K: LockKind> {
     inner: K::Cell<Inner<T, K>>,
     ready_flag: ReadyFlag,
+    /// A flush may have something to do. Cleared under the lock; set after what is to be done.
+    unflushed: AtomicBool,
     joined: AtomicBool,
     connected: bool,
     bindings: Bindings,
@@ -139,6 +141,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Arc::new(Self {
             inner: kind.cell(Inner::new(core, opener, source, auto.is_some())),
             ready_flag: ReadyFlag::default(),
+            unflushed: AtomicBool::new(false),
             joined: AtomicBool::new(false),
             connected,
             bindings: Bindings::default(),

@@ -8,6 +8,7 @@ use crate::transport::{Flush, Transport};
 use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
 use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::Ordering;
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Called after an operation while a thread sleeps on this endpoint: sends now, and wakes the
@@ -47,6 +48,10 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn poll(&self) -> PollOutcome {
         let mut inner = K::lock(&self.inner);
         let outcome = inner.poll();
+        if outcome.active || outcome.busy {
+            // Relaxed: the lock orders it before the flush that clears it.
+            self.unflushed.store(true, Ordering::Relaxed);
+        }
         if self.auto.is_some() {
             self.polls.add();
         }
@@ -71,6 +76,11 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     }
 
     fn flush(&self, how: Flush) {
+        // A reader flushes all endpoints of its queue for each completion. Relaxed: it may come
+        // before what another thread is doing.
+        if !self.unflushed.load(Ordering::Relaxed) {
+            return;
+        }
         let mut inner = K::lock(&self.inner);
         match how {
             // The application need not call again.
@@ -80,8 +90,11 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
                 if let Inner { transport: Some(transport), core, .. } = &mut *inner {
                     transport.flush(how, core);
                 }
+                return;
             }
         }
+        let is_busy = inner.transport.as_ref().is_some_and(Transport::is_busy);
+        self.unflushed.store(is_busy || inner.core.peers.agenda.is_any(), Ordering::Relaxed);
     }
 
     fn before_sleep(&self) -> bool {

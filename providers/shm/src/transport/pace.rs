@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Polls between reads of the clock, at most.
 const CLOCK_EVERY: u32 = 64;
+/// How long that should take, at most.
+const CLOCK_WITHIN: Duration = Duration::from_micros(32);
 /// Interval between reads of the control sockets, at most and at least.
 const MESSAGES_EVERY: Duration = Duration::from_micros(100);
 const MESSAGES_SOON: Duration = Duration::from_micros(2);
@@ -54,11 +56,15 @@ impl Pace {
 
     /// Takes the time that was just read.
     pub(super) fn note(&mut self, now: Instant) {
-        // If polls are rare, read the clock in each.
         let took = now.since(self.read_at);
         self.read_at = now;
-        let rarely = took > Duration::from_micros(1) * self.every;
-        self.every = if rarely { 1 } else { CLOCK_EVERY };
+        self.every = match took {
+            // Polls are rare: the next ones read the clock too.
+            took if took > CLOCK_WITHIN * self.every => 1,
+            took if took > CLOCK_WITHIN => (self.every / 2).max(1),
+            took if took < CLOCK_WITHIN / 4 => (self.every * 2).min(CLOCK_EVERY),
+            _ => self.every,
+        };
         self.until = self.every;
     }
 
@@ -121,5 +127,24 @@ mod tests {
         assert!(pace.is_time_for_messages(now + micros(2), false), "another peer may connect too");
         assert!(pace.is_time_for_messages(now + micros(4), true), "a thread sleeps on them from now on");
         assert!(!pace.is_time_for_messages(now + micros(1003), true), "it reads them");
+    }
+    /// Polls between reads of the clock once they have found their pace, if each takes so long.
+    fn polls_a_read(each: Duration) -> u32 {
+        let mut now = Instant::default();
+        let mut pace = Pace::new(now);
+        for _ in 0..10_000 {
+            now = now + each;
+            if pace.count() {
+                pace.note(now);
+            }
+        }
+        pace.every
+    }
+
+    #[test]
+    fn the_clock_is_read_about_as_often_whatever_a_poll_takes() {
+        for (nanos, polls) in [(25, 64), (1600, 8), (10_000, 1), (100_000, 1)] {
+            assert_eq!(polls_a_read(Duration::from_nanos(nanos)), polls, "{nanos} ns");
+        }
     }
 }
