@@ -29,7 +29,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size of the receive buffer that all connections of an endpoint share, in bytes.
+/// Size of the receive buffer of a thread, in bytes.
 const STAGING: usize = 64 << 10;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
@@ -78,7 +78,6 @@ enum Done {
 /// Links over stream sockets.
 pub struct TcpTransport<N: Net> {
     conns: Slab<Conn<N::Socket>>,
-    staging: Vec<u8>,
     scratch: Vec<u8>,
     active: Vec<usize>,
     busy_writers: Vec<usize>,
@@ -181,7 +180,6 @@ impl<N: Net> TcpTransport<N> {
     ) -> Self {
         Self {
             conns: Slab::new(),
-            staging: Vec::new(),
             scratch: Vec::new(),
             active: Vec::new(),
             busy_writers: Vec::new(),
