@@ -2,7 +2,9 @@
 //! detecting its exit (pidfd_open(2)).
 #![allow(unsafe_code)]
 
+use crate::clock;
 use crate::descriptor::{Private, PrivateFd};
+use core::cell::Cell;
 use core::ptr;
 use ofi_core::Instant;
 use ofi_memory::{Chunk, ChunkMut};
@@ -96,7 +98,27 @@ pub struct Process {
     pages: Private<File>,
     /// It is a process of this user, which may do to it what it likes.
     is_own: bool,
+    /// Ranges that were in memory a moment ago, if it is.
+    seen: Box<[Cell<Seen>; REMEMBERED]>,
 }
+
+/// A range that was in memory.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    from: usize,
+    len: usize,
+    at: Option<Instant>,
+}
+
+impl Seen {
+    const NOTHING: Self = Self { from: 0, len: 0, at: None };
+}
+
+/// Ranges that are remembered, by a hash of their address.
+const REMEMBERED: usize = 64;
+/// How long: to ask again takes as long as to copy some kilobytes, and programs use their buffers
+/// again and again.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// How long a pid stays that of a process that has been seen: pids are given in turn.
 const SHORTLY: Duration = Duration::from_millis(1);
@@ -115,6 +137,13 @@ fn page_size() -> usize {
     usize::try_from(page).ok().filter(|page| *page > 0).unwrap_or(crate::shm::PAGE)
 }
 
+/// Where a range from this address is remembered.
+fn place_of(from: usize) -> usize {
+    // Fibonacci hashing: buffers lie at equal distances.
+    let hash = (from as u64 / 64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 58) as usize % REMEMBERED
+}
+
 fn piece(base: usize, len: usize) -> libc::iovec {
     libc::iovec { iov_base: ptr::without_provenance_mut(base), iov_len: len }
 }
@@ -130,16 +159,31 @@ impl Process {
         // SAFETY: the call takes no pointers.
         let user = unsafe { libc::geteuid() };
         let is_own = pages.metadata().is_ok_and(|status| status.uid() == user);
-        let process = Self { id, at, secret, pages: Private::new(pages), is_own };
+        let seen = Box::new([const { Cell::new(Seen::NOTHING) }; REMEMBERED]);
+        let process = Self { id, at, secret, pages: Private::new(pages), is_own, seen };
         let found = process.read(0, &mut []);
         found.then(seam::note_found).map(|()| process)
     }
 
     /// Whether all pages of the range are in memory, so that an access does not fault. A fault
     /// served by user space (FUSE, userfaultfd(2)) could block the caller indefinitely; a process
-    /// that drops its pages after this check can still cause one.
+    /// that drops its pages after this check can still cause one. One of this user, which could stop
+    /// this process as well, is taken at its word for [`MOMENT`].
     pub fn is_present(&self, from: usize, len: usize) -> bool {
-        self.are_pages(from, len, |page| page & PRESENT != 0)
+        let is_present = || self.are_pages(from, len, |page| page & PRESENT != 0);
+        if !self.is_own {
+            return is_present();
+        }
+        let (seen, now) = (&self.seen[place_of(from)], clock::now());
+        let last = seen.get();
+        if (last.from, last.len) == (from, len) && last.at.is_some_and(|at| now.since(at) < MOMENT) {
+            return true;
+        }
+        let present = is_present();
+        if present {
+            seen.set(Seen { from, len, at: Some(now) });
+        }
+        present
     }
 
     /// The same for a write, of private memory without a handler.
@@ -325,6 +369,29 @@ mod tests {
         }
         assert!(me.is_present(base, 300 * PAGE) && me.is_present(base + 301 * PAGE, 299 * PAGE));
         assert!(!me.is_present(base + 7, 600 * PAGE - 7) && !me.is_present(base + 300 * PAGE - 1, 2));
+    }
+
+    #[test]
+    fn what_was_present_is_believed_of_a_process_of_this_user_for_a_moment() {
+        let fd = shm::create(PAGE, PAGE).unwrap();
+        let mapping = Mapping::new(fd.as_fd(), PAGE).unwrap();
+        let base = mapping.base().as_ptr().addr();
+        let secret: Box<[u8; 16]> = Box::new(crate::random());
+        let id = i32::try_from(std::process::id()).unwrap();
+        let mut me = Process::find(id, secret.as_ptr().addr(), *secret).unwrap();
+        mapping.populate(0, PAGE).unwrap();
+        assert!(me.is_present(base, 100));
+        mapping.release(0, PAGE);
+        assert!(!me.is_present(base, 101), "another range");
+        let place = &me.seen[place_of(base)];
+        place.set(Seen { from: base, len: 100, at: Some(clock::now()) });
+        assert!(me.is_present(base, 100));
+        let earlier = Some(clock::now() - MOMENT);
+        place.set(Seen { from: base, len: 100, at: earlier });
+        assert!(!me.is_present(base, 100), "that was a moment ago");
+        place.set(Seen { from: base, len: 100, at: Some(clock::now()) });
+        me.is_own = false;
+        assert!(!me.is_present(base, 100), "another user's process is always looked at");
     }
 
     #[test]
