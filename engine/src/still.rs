@@ -46,6 +46,8 @@ pub(crate) struct Quiet {
     pub(crate) polls: AtomicU32,
     /// What it reports, if anything.
     pub(crate) report: Option<Report>,
+    /// To poll it is a system call.
+    pub(crate) costly: bool,
 }
 
 impl Pollable for Quiet {
@@ -64,7 +66,7 @@ impl Pollable for Quiet {
     }
     fn flush(&self, _how: Flush) {}
     fn is_polled(&self) -> bool {
-        true
+        !self.costly
     }
     fn announce(&self, first: bool) -> bool {
         assert_eq!(self.announced.swap(true, Ordering::SeqCst), !first, "announced and disarmed in turn");

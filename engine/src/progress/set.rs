@@ -32,7 +32,11 @@ mod rest;
 /// [`Pollable::is_polled`] pollables stay active while there are no more active ones than this: an
 /// armed descriptor costs the sender.
 const FEW: usize = 8;
-/// Passes over the active pollables between checks of the wait object.
+/// Polls without traffic after which a pollable whose polls are system calls becomes idle while
+/// more than [`FEW`] are active: the wait object looks at all of them in one.
+const IMPATIENCE: u16 = 2;
+/// Passes over the active pollables between checks of the wait object; polls, if these are system
+/// calls as the check is.
 const LOOK_EVERY: u16 = 16;
 /// Reads that find entries between looks whether it is time to publish reports.
 const PUBLISH_EVERY: u16 = 4096;
@@ -131,6 +135,8 @@ struct State {
     active: Vec<Active>,
     /// Number of pollables that are always active.
     standby: usize,
+    /// Number of pollables that are not [`Pollable::is_polled`]: to poll them is a system call.
+    costly: usize,
     /// Deadlines of idle pollables.
     due: Vec<(Instant, usize)>,
     /// Threads that sleep on the wait object, or are about to.
@@ -149,8 +155,8 @@ struct State {
 /// Counters, which wrap.
 #[derive(Default)]
 struct Counts {
-    /// Passes that may have to look for events.
-    passes: u16,
+    /// Passes, or polls, since the last look for events.
+    unlooked: u16,
     nudges: u16,
     /// How often all active pollables have been polled.
     polled: u32,
@@ -196,6 +202,7 @@ impl<K: LockKind> ProgressSet<K> {
             shared: HashMap::default(),
             active: Vec::new(),
             standby: 0,
+            costly: 0,
             due: Vec::new(),
             sleepers: 0,
             watchers: Watchers::default(),
@@ -236,13 +243,14 @@ impl<K: LockKind> ProgressSet<K> {
         if let Some(fd) = pollable.descriptor() {
             self.wait_object.add(fd, key as u64)?;
         }
-        let standby = usize::from(pollable.is_standby());
+        let (standby, costly) = (usize::from(pollable.is_standby()), usize::from(!pollable.is_polled()));
         pollable.ready_flag().attach(&self.ready_list, key);
         entry.insert(Entry { pollable, armed: false, joined: 1, patience, polled });
         if let Some(shared) = shared {
             state.shared.insert(shared, key);
         }
         state.standby += standby;
+        state.costly += costly;
         state.active.push(active);
         state.count();
         if state.is_slept_on() {
@@ -279,6 +287,7 @@ impl<K: LockKind> ProgressSet<K> {
                 self.wait_object.remove(fd);
             }
             state.standby -= usize::from(pollable.is_standby());
+            state.costly -= usize::from(!pollable.is_polled());
             pollable.ready_flag().detach(&self.ready_list);
             state.active.retain(|active| active.key != key);
             state.due.retain(|(_, due)| *due != key);
@@ -337,12 +346,13 @@ impl<K: LockKind> ProgressSet<K> {
             state.note_awake();
         }
         self.collect(state);
-        state.counts.passes = state.counts.passes.wrapping_add(1);
+        let polls = if state.costly > 0 { state.active.len().max(1) } else { 1 };
+        state.counts.unlooked = state.counts.unlooked.saturating_add(u16::try_from(polls).unwrap_or(LOOK_EVERY));
         let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
         // A thread that slept on the wait object's descriptor knows only that there were events.
         if wakes
             || state.watchers.are_any()
-            || !is_all_active && (state.active.len() == state.standby || state.counts.passes.is_multiple_of(LOOK_EVERY))
+            || !is_all_active && (state.active.len() == state.standby || state.counts.unlooked >= LOOK_EVERY)
         {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
@@ -406,6 +416,7 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     fn look(&self, state: &mut State, timeout: Option<Duration>) {
+        state.counts.unlooked = 0;
         let mut news = core::mem::take(&mut state.news);
         self.wait_object.ready(timeout, &mut news);
         state.note_events(&mut news);
@@ -529,6 +540,11 @@ impl State {
         }
     }
 
+    /// Whether a pollable should leave its place to others.
+    fn is_crowded(&self, at: usize) -> bool {
+        self.costly > FEW && self.active.len() > FEW && !self.active[at].pollable.is_polled()
+    }
+
     fn poll_active(&mut self) -> bool {
         self.counts.polled = self.counts.polled.wrapping_add(1);
         let mut any = false;
@@ -537,7 +553,8 @@ impl State {
             let outcome = active.pollable.poll();
             any |= outcome.active;
             active.idle = if outcome.active || outcome.busy { 0 } else { active.idle.saturating_add(1) };
-            if active.idle >= active.patience {
+            let idle = active.idle;
+            if idle >= active.patience || idle >= IMPATIENCE && self.is_crowded(at) {
                 let (stays, active) = self.make_idle(at);
                 any |= active;
                 at += usize::from(stays);

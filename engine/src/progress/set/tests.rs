@@ -101,8 +101,12 @@ fn a_sleeper_that_leaves_does_not_disarm_a_watcher() {
 
 /// The pollables of a set of so many, and a pass of a thread that goes to sleep and wakes up.
 fn set_of(count: usize) -> (ProgressSet<Park>, Vec<Arc<Quiet>>) {
+    set_of_all(count, Quiet::default)
+}
+
+fn set_of_all(count: usize, make: impl Fn() -> Quiet) -> (ProgressSet<Park>, Vec<Arc<Quiet>>) {
     let set = ProgressSet::new(Park::default(), Arc::new(Still::default()));
-    let pollables: Vec<_> = (0..count).map(|_| Arc::new(Quiet::default())).collect();
+    let pollables: Vec<_> = (0..count).map(|_| Arc::new(make())).collect();
     pollables.iter().for_each(|pollable| assert!(set.join(pollable.clone()).is_ok()));
     (set, pollables)
 }
@@ -172,4 +176,21 @@ fn a_pollable_that_is_needed_again_soon_stays_active_longer() {
     }
     pollables[0].flag.mark_ready();
     assert_eq!(passes_of_patience(&set, &pollables), first, "it was idle for long");
+}
+
+#[test]
+fn where_a_poll_is_a_system_call_only_a_few_are_polled_without_traffic() {
+    let costly = || Quiet { costly: true, ..Quiet::default() };
+    let polls_of = |count| {
+        let (set, pollables) = set_of_all(count, costly);
+        (0..20).for_each(|_| assert!(!set.progress()));
+        let mut polls: Vec<_> = pollables.iter().map(|pollable| pollable.polls.load(Ordering::SeqCst)).collect();
+        polls.sort_unstable();
+        polls
+    };
+    assert_eq!(polls_of(FEW), [20; FEW]);
+    let many = polls_of(3 * FEW);
+    // Twice in a pass, and once more before they are left to their descriptors.
+    assert_eq!(many[..2 * FEW], [3; 2 * FEW]);
+    assert_eq!(many[2 * FEW..], [20; FEW]);
 }
