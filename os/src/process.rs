@@ -167,8 +167,8 @@ impl Process {
 
     /// Whether all pages of the range are in memory, so that an access does not fault. A fault
     /// served by user space (FUSE, userfaultfd(2)) could block the caller indefinitely; a process
-    /// that drops its pages after this check can still cause one. One of this user, which could stop
-    /// this process as well, is taken at its word for [`MOMENT`].
+    /// that drops its pages after this check can still cause one. One of this user, which could
+    /// stop this process as well, is believed for [`MOMENT`].
     pub fn is_present(&self, from: usize, len: usize) -> bool {
         let is_present = || self.are_pages(from, len, |page| page & PRESENT != 0);
         if !self.is_own {

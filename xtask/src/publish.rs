@@ -23,15 +23,15 @@ pub(crate) fn publish() -> Outcome {
 
 /// Removes what cargo has unpacked of these packages from registries on this machine.
 ///
-/// The dry run keeps the new packages in such a registry. Cargo takes a package that it has unpacked
-/// or built once for unchanged as long as its version is, so without this, and a target folder of
-/// its own, a crate is built with its siblings as the first dry run on this machine found them.
+/// The dry run keeps the new packages in such a registry. Cargo takes a package that it has
+/// unpacked or built once for unchanged as long as its version is, so without this, and a target
+/// folder of its own, a crate is built with its siblings as the first dry run found them.
 fn forget(unpacked: &Path, names: &[String]) -> Outcome {
     if !unpacked.is_dir() {
         return Ok(());
     }
     for registry in disk::list(unpacked)? {
-        // A folder is named by a registry's host, which one on this machine does not have, and a hash.
+        // A folder is named by the registry's host, which one on this machine lacks, and a hash.
         if registry.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-')) {
             for package in names.iter().map(|name| registry.join(name)).filter(|package| package.is_dir()) {
                 disk::remove(package)?;
