@@ -15,7 +15,8 @@ const MESSAGES_SOON: Duration = Duration::from_micros(2);
 const PART: u32 = 16;
 
 /// The interval while another thread sleeps on them, which reads them as soon as there is
-/// something. If it does not sleep after all, connecting to this endpoint takes some such intervals.
+/// something. If it does not sleep after all, connecting to this endpoint takes some such
+/// intervals.
 const MESSAGES_EVERY_ASLEEP: Duration = Duration::from_millis(1);
 
 /// Counts the polls, and keeps the time of what they do at times.
