@@ -64,7 +64,7 @@ pub type Opener<T> = Box<dyn FnMut(Option<Addr>) -> Result<T> + Send>;
 pub struct Endpoint<T: Transport, K: LockKind> {
     inner: K::Cell<Inner<T, K>>,
     ready_flag: ReadyFlag,
-    /// A flush may have something to do. Cleared under the lock; set after what is to be done.
+    /// A flush may have something to do: a call or a poll has left it. Cleared under the lock.
     unflushed: AtomicBool,
     joined: AtomicBool,
     connected: bool,

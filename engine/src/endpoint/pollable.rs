@@ -48,7 +48,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn poll(&self) -> PollOutcome {
         let mut inner = K::lock(&self.inner);
         let outcome = inner.poll();
-        if outcome.active || outcome.busy {
+        if outcome.active {
             // Relaxed: the lock orders it before the flush that clears it.
             self.unflushed.store(true, Ordering::Relaxed);
         }
@@ -93,8 +93,8 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
                 return;
             }
         }
-        let is_busy = inner.transport.as_ref().is_some_and(Transport::is_busy);
-        self.unflushed.store(is_busy || inner.core.peers.agenda.is_any(), Ordering::Relaxed);
+        // What the transport has no room for, the next polls send.
+        self.unflushed.store(inner.core.peers.agenda.is_any(), Ordering::Relaxed);
     }
 
     fn before_sleep(&self) -> bool {

@@ -541,10 +541,12 @@ impl State {
     }
 
     /// Whether a pollable should leave its place to others.
+    #[cold]
     fn is_crowded(&self, at: usize) -> bool {
         self.costly > FEW && self.active.len() > FEW && !self.active[at].pollable.is_polled()
     }
 
+    #[inline(always)]
     fn poll_active(&mut self) -> bool {
         self.counts.polled = self.counts.polled.wrapping_add(1);
         let mut any = false;
@@ -552,8 +554,13 @@ impl State {
         while let Some(active) = self.active.get_mut(at) {
             let outcome = active.pollable.poll();
             any |= outcome.active;
-            active.idle = if outcome.active || outcome.busy { 0 } else { active.idle.saturating_add(1) };
-            let idle = active.idle;
+            if outcome.active || outcome.busy {
+                active.idle = 0;
+                at += 1;
+                continue;
+            }
+            let idle = active.idle.saturating_add(1);
+            active.idle = idle;
             if idle >= active.patience || idle >= IMPATIENCE && self.is_crowded(at) {
                 let (stays, active) = self.make_idle(at);
                 any |= active;

@@ -334,6 +334,7 @@ impl Transport for ShmTransport {
     }
 
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
+        self.send_earlier(link);
         if self.is_backed_up(link) {
             return Submitted::Full;
         }
@@ -341,6 +342,7 @@ impl Transport for ShmTransport {
     }
 
     fn submit_control(&mut self, link: LinkId, header: &Header, _: Urgency) -> ControlSubmitted {
+        self.send_earlier(link);
         if self.is_backed_up(link) {
             return ControlSubmitted::Full;
         }

@@ -139,16 +139,18 @@ impl ShmTransport {
         }
     }
 
-    /// Whether the peer does not read and the link's backlog is full. Room will be reported.
-    ///
-    /// Before that, what waits goes where the peer has made room: a program may submit much before
+    /// Sends what waits on a link if the peer has made room for it: a program may submit much before
     /// it polls again, and the peer would run out of lines meanwhile.
-    pub(super) fn is_backed_up(&mut self, link: LinkId) -> bool {
+    pub(super) fn send_earlier(&mut self, link: LinkId) {
         let slot = link.index();
         if self.conns.get_mut(slot).is_some_and(|conn| conn.sender.has_new_room()) {
             self.send_waiting(slot);
         }
-        let Some(conn) = self.conns.get_mut(slot) else { return false };
+    }
+
+    /// Whether the peer does not read and the link's backlog is full. Room will be reported.
+    pub(super) fn is_backed_up(&mut self, link: LinkId) -> bool {
+        let Some(conn) = self.conns.get_mut(link.index()) else { return false };
         conn.sender.is_backed_up(&self.settings.account)
     }
 
