@@ -29,8 +29,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size of the receive buffer of a thread, in bytes.
+/// Largest and first size of the receive buffer that all connections of an endpoint share, in
+/// bytes: a program may have an endpoint for each connection.
 const STAGING: usize = 64 << 10;
+const LITTLE: usize = 4 << 10;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
 /// Polls without input after which an active connection becomes idle.
@@ -78,6 +80,7 @@ enum Done {
 /// Links over stream sockets.
 pub struct TcpTransport<N: Net> {
     conns: Slab<Conn<N::Socket>>,
+    staging: Vec<u8>,
     scratch: Vec<u8>,
     active: Vec<usize>,
     busy_writers: Vec<usize>,
@@ -180,6 +183,7 @@ impl<N: Net> TcpTransport<N> {
     ) -> Self {
         Self {
             conns: Slab::new(),
+            staging: Vec::new(),
             scratch: Vec::new(),
             active: Vec::new(),
             busy_writers: Vec::new(),

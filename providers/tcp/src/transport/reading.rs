@@ -1,37 +1,24 @@
 //! Reads connections and enforces their deadlines.
 
-use super::{AUDITS, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
+use super::{AUDITS, LISTENER, LITTLE, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
 use crate::conn::{AUDIT, ReadError, State, parse, receive_direct};
 use crate::net::{Net, vouches};
 use crate::reader::Record;
 use crate::writer::COPY;
-use core::cell::Cell;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::transport::{Down, LinkEvents};
 use ofi_engine::wire::frame::Violation;
 use ofi_os::poller::Event;
 
-thread_local! {
-    /// What the thread reads into before it knows where the bytes go. A transport has none of its
-    /// own, because a program may have an endpoint for each connection.
-    static STAGED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
 impl<N: Net> TcpTransport<N> {
     /// Reads a connection. True if anything arrived.
     pub(super) fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
-        // A thread that ends may have lost it already, and still close endpoints.
-        let mut staging = STAGED.try_with(Cell::take).unwrap_or_default();
-        staging.resize(STAGING, 0);
-        let any = self.read_through(&mut staging, slot, events);
-        let _ = STAGED.try_with(|staged| staged.set(staging));
-        any
-    }
-
-    fn read_through(&mut self, staging: &mut [u8], slot: usize, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
+        if self.staging.is_empty() {
+            self.staging.resize(LITTLE, 0);
+        }
         for _ in 0..READS {
-            let Self { conns, net, .. } = self;
+            let Self { conns, staging, net, .. } = self;
             let Some(conn) = conns.get_mut(slot) else { return any };
             if matches!(conn.state, State::Connecting { .. }) {
                 return any;
@@ -41,7 +28,7 @@ impl<N: Net> TcpTransport<N> {
                     let (outcome, asked) = receive_direct(net, &conn.socket, target, done, room);
                     (outcome, asked, true)
                 }
-                _ => (net.recv_slice(&conn.socket, staging), STAGING, false),
+                _ => (net.recv_slice(&conn.socket, staging), staging.len(), false),
             };
             let count = match outcome {
                 Ok(0) => {
@@ -66,7 +53,7 @@ impl<N: Net> TcpTransport<N> {
             any = true;
             // Report finished sends first: this input may answer them.
             self.deliver(events);
-            let Self { conns, net, .. } = self;
+            let Self { conns, staging, net, .. } = self;
             let Some(conn) = conns.get_mut(slot) else { return any };
             let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
             let result = if direct {
@@ -104,6 +91,10 @@ impl<N: Net> TcpTransport<N> {
             }
             if count < asked {
                 return true;
+            }
+            if !direct && count < STAGING {
+                // There is more than it holds.
+                self.staging.resize((4 * count).min(STAGING), 0);
             }
         }
         any
