@@ -139,8 +139,8 @@ impl ShmTransport {
         }
     }
 
-    /// Sends what waits on a link if the peer has made room for it: a program may submit much before
-    /// it polls again, and the peer would run out of lines meanwhile.
+    /// Sends what waits on a link if the peer has made room for it: a program may submit much
+    /// before it polls again, and the peer would run out of lines meanwhile.
     pub(super) fn send_earlier(&mut self, link: LinkId) {
         let slot = link.index();
         if self.conns.get_mut(slot).is_some_and(|conn| conn.sender.has_new_room()) {
