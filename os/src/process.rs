@@ -141,7 +141,7 @@ fn page_size() -> usize {
 fn place_of(from: usize) -> usize {
     // Fibonacci hashing: buffers lie at equal distances.
     let hash = (from as u64 / 64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> 58) as usize % REMEMBERED
+    (hash >> 32) as usize % REMEMBERED
 }
 
 fn piece(base: usize, len: usize) -> libc::iovec {

@@ -56,8 +56,8 @@ impl RawLock {
 
     #[cold]
     fn lock_contended(&self) {
-        // Also while others sleep, whom this thread may overtake: a lock that is handed to a thread
-        // which has yet to wake up is held by nobody meanwhile.
+        // This thread may overtake others that sleep: nobody would use the lock while one of them
+        // wakes up.
         let is_taken = || {
             // Acquire: as in `lock`.
             let take = || self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);

@@ -76,8 +76,8 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     }
 
     fn flush(&self, how: Flush) {
-        // A reader flushes all endpoints of its queue for each completion. Relaxed: it may come
-        // before what another thread is doing.
+        // A reader flushes all endpoints of its queue for each completion. Relaxed: what another
+        // thread leaves just now waits for the next flush.
         if !self.unflushed.load(Ordering::Relaxed) {
             return;
         }

@@ -111,9 +111,8 @@ pub trait Pollable: Send + Sync {
 
 struct Active {
     key: usize,
-    /// Polls without traffic, and how many make it idle.
+    /// Polls without traffic.
     idle: u16,
-    patience: u16,
     pollable: Arc<dyn Pollable>,
 }
 
@@ -149,14 +148,14 @@ struct State {
     /// that is never reached while there are watchers, or no pollables at all.
     all_active: usize,
     counts: Counts,
+    /// Passes since the last look for events, or polls, if these are system calls.
+    unlooked: usize,
     news: Vec<u64>,
 }
 
 /// Counters, which wrap.
 #[derive(Default)]
 struct Counts {
-    /// Passes, or polls, since the last look for events.
-    unlooked: u16,
     nudges: u16,
     /// How often all active pollables have been polled.
     polled: u32,
@@ -209,6 +208,7 @@ impl<K: LockKind> ProgressSet<K> {
             resting: Resting::default(),
             all_active: usize::MAX,
             counts: Counts::default(),
+            unlooked: 0,
             news: Vec::new(),
         };
         let (ready_list, yields, published) = Default::default();
@@ -238,14 +238,13 @@ impl<K: LockKind> ProgressSet<K> {
         polled.activate(state.counts.polled);
         let entry = state.pollables.vacant_entry();
         let key = entry.key();
-        let patience = Patience::default();
-        let active = Active { key, idle: 0, patience: patience.polls(), pollable: pollable.clone() };
+        let active = Active { key, idle: 0, pollable: pollable.clone() };
         if let Some(fd) = pollable.descriptor() {
             self.wait_object.add(fd, key as u64)?;
         }
         let (standby, costly) = (usize::from(pollable.is_standby()), usize::from(!pollable.is_polled()));
         pollable.ready_flag().attach(&self.ready_list, key);
-        entry.insert(Entry { pollable, armed: false, joined: 1, patience, polled });
+        entry.insert(Entry { pollable, armed: false, joined: 1, patience: Patience::default(), polled });
         if let Some(shared) = shared {
             state.shared.insert(shared, key);
         }
@@ -346,13 +345,12 @@ impl<K: LockKind> ProgressSet<K> {
             state.note_awake();
         }
         self.collect(state);
-        let polls = if state.costly > 0 { state.active.len().max(1) } else { 1 };
-        state.counts.unlooked = state.counts.unlooked.saturating_add(u16::try_from(polls).unwrap_or(LOOK_EVERY));
+        state.unlooked = state.unlooked.saturating_add(if state.costly > 0 { state.active.len() } else { 1 });
         let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
         // A thread that slept on the wait object's descriptor knows only that there were events.
         if wakes
             || state.watchers.are_any()
-            || !is_all_active && (state.active.len() == state.standby || state.counts.unlooked >= LOOK_EVERY)
+            || !is_all_active && (state.active.len() == state.standby || state.unlooked >= usize::from(LOOK_EVERY))
         {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
@@ -416,7 +414,7 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     fn look(&self, state: &mut State, timeout: Option<Duration>) {
-        state.counts.unlooked = 0;
+        state.unlooked = 0;
         let mut news = core::mem::take(&mut state.news);
         self.wait_object.ready(timeout, &mut news);
         state.note_events(&mut news);
@@ -530,8 +528,7 @@ impl State {
                 if pollable.is_polled() {
                     patience.resume(self.counts.polled);
                 }
-                let pollable = pollable.clone();
-                self.active.push(Active { key, idle: 0, patience: patience.polls(), pollable });
+                self.active.push(Active { key, idle: 0, pollable: pollable.clone() });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
                     self.disarm(key);
@@ -540,10 +537,12 @@ impl State {
         }
     }
 
-    /// Whether a pollable should leave its place to others.
-    #[cold]
-    fn is_crowded(&self, at: usize) -> bool {
-        self.costly > FEW && self.active.len() > FEW && !self.active[at].pollable.is_polled()
+    /// Whether an active pollable has had no traffic for so long that it should become idle.
+    #[inline(never)]
+    fn is_quiet(&self, at: usize) -> bool {
+        let Active { key, idle, pollable } = &self.active[at];
+        let is_crowded = self.costly > FEW && self.active.len() > FEW && !pollable.is_polled();
+        is_crowded || *idle >= self.pollables[*key].patience.polls()
     }
 
     #[inline(always)]
@@ -561,7 +560,7 @@ impl State {
             }
             let idle = active.idle.saturating_add(1);
             active.idle = idle;
-            if idle >= active.patience || idle >= IMPATIENCE && self.is_crowded(at) {
+            if idle >= IMPATIENCE && self.is_quiet(at) {
                 let (stays, active) = self.make_idle(at);
                 any |= active;
                 at += usize::from(stays);

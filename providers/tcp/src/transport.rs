@@ -29,10 +29,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest and first size of the receive buffer that all connections of an endpoint share, in
-/// bytes: a program may have an endpoint for each connection.
+/// Largest size of the receive buffer that all connections of an endpoint share, in bytes.
 const STAGING: usize = 64 << 10;
-const LITTLE: usize = 4 << 10;
+/// Its first size: a program may have an endpoint for each connection.
+const FIRST_STAGING: usize = 4 << 10;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
 /// Polls without input after which an active connection becomes idle.

@@ -129,6 +129,7 @@ mod tests {
         assert!(pace.is_time_for_messages(now + micros(4), true), "a thread sleeps on them from now on");
         assert!(!pace.is_time_for_messages(now + micros(1003), true), "it reads them");
     }
+
     /// Polls between reads of the clock once they have found their pace, if each takes so long.
     fn polls_a_read(each: Duration) -> u32 {
         let mut now = Instant::default();

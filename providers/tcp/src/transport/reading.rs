@@ -1,6 +1,6 @@
 //! Reads connections and enforces their deadlines.
 
-use super::{AUDITS, LISTENER, LITTLE, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
+use super::{AUDITS, FIRST_STAGING, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
 use crate::conn::{AUDIT, ReadError, State, parse, receive_direct};
 use crate::net::{Net, vouches};
 use crate::reader::Record;
@@ -15,7 +15,7 @@ impl<N: Net> TcpTransport<N> {
     pub(super) fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         if self.staging.is_empty() {
-            self.staging.resize(LITTLE, 0);
+            self.staging.resize(FIRST_STAGING, 0);
         }
         for _ in 0..READS {
             let Self { conns, staging, net, .. } = self;
