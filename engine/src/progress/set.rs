@@ -148,14 +148,14 @@ struct State {
     /// that is never reached while there are watchers, or no pollables at all.
     all_active: usize,
     counts: Counts,
-    /// Passes since the last look for events, or polls, if these are system calls.
-    unlooked: usize,
     news: Vec<u64>,
 }
 
-/// Counters, which wrap.
+/// Counters; all but the first wrap.
 #[derive(Default)]
 struct Counts {
+    /// Passes since the last look for events, or polls, if these are system calls.
+    unlooked: usize,
     nudges: u16,
     /// How often all active pollables have been polled.
     polled: u32,
@@ -208,7 +208,6 @@ impl<K: LockKind> ProgressSet<K> {
             resting: Resting::default(),
             all_active: usize::MAX,
             counts: Counts::default(),
-            unlooked: 0,
             news: Vec::new(),
         };
         let (ready_list, yields, published) = Default::default();
@@ -345,12 +344,14 @@ impl<K: LockKind> ProgressSet<K> {
             state.note_awake();
         }
         self.collect(state);
-        state.unlooked = state.unlooked.saturating_add(if state.costly > 0 { state.active.len() } else { 1 });
+        let polls = if state.costly > 0 { state.active.len() } else { 1 };
+        state.counts.unlooked = state.counts.unlooked.saturating_add(polls);
         let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
         // A thread that slept on the wait object's descriptor knows only that there were events.
         if wakes
             || state.watchers.are_any()
-            || !is_all_active && (state.active.len() == state.standby || state.unlooked >= usize::from(LOOK_EVERY))
+            || !is_all_active
+                && (state.active.len() == state.standby || state.counts.unlooked >= usize::from(LOOK_EVERY))
         {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
@@ -414,7 +415,7 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     fn look(&self, state: &mut State, timeout: Option<Duration>) {
-        state.unlooked = 0;
+        state.counts.unlooked = 0;
         let mut news = core::mem::take(&mut state.news);
         self.wait_object.ready(timeout, &mut news);
         state.note_events(&mut news);
