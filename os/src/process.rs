@@ -98,20 +98,28 @@ pub struct Process {
     pages: Private<File>,
     /// It is a process of this user, which may do to it what it likes.
     is_own: bool,
-    /// Ranges that were in memory a moment ago, if it is.
+    /// Ranges that were safe to access a moment ago, if it is.
     seen: Box<[Cell<Seen>; REMEMBERED]>,
 }
 
-/// A range that was in memory.
+/// A range that was safe to access.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     from: usize,
     len: usize,
+    safe_for: Access,
     at: Option<Instant>,
 }
 
+/// What a range is safe for: what is safe to write is safe to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Access {
+    Read,
+    Write,
+}
+
 impl Seen {
-    const NOTHING: Self = Self { from: 0, len: 0, at: None };
+    const NOTHING: Self = Self { from: 0, len: 0, safe_for: Access::Read, at: None };
 }
 
 /// Ranges that are remembered, by a hash of their address.
@@ -170,25 +178,35 @@ impl Process {
     /// that drops its pages after this check can still cause one. One of this user, which could
     /// stop this process as well, is believed for [`MOMENT`].
     pub fn is_present(&self, from: usize, len: usize) -> bool {
-        let is_present = || self.are_pages(from, len, |page| page & PRESENT != 0);
-        if !self.is_own {
-            return is_present();
-        }
-        let (seen, now) = (&self.seen[place_of(from)], clock::now());
-        let last = seen.get();
-        if (last.from, last.len) == (from, len) && last.at.is_some_and(|at| now.since(at) < MOMENT) {
-            return true;
-        }
-        let present = is_present();
-        if present {
-            seen.set(Seen { from, len, at: Some(now) });
-        }
-        present
+        self.is_safe(from, len, Access::Read)
     }
 
     /// The same for a write, of private memory without a handler.
     pub fn is_writable(&self, from: usize, len: usize) -> bool {
-        self.are_pages(from, len, |page| page & (PRESENT | SERVED) == PRESENT)
+        self.is_safe(from, len, Access::Write)
+    }
+
+    fn is_safe(&self, from: usize, len: usize, access: Access) -> bool {
+        let is_safe = || match access {
+            Access::Read => self.are_pages(from, len, |page| page & PRESENT != 0),
+            Access::Write => self.are_pages(from, len, |page| page & (PRESENT | SERVED) == PRESENT),
+        };
+        if !self.is_own {
+            return is_safe();
+        }
+        let (seen, now) = (&self.seen[place_of(from)], clock::now());
+        let last = seen.get();
+        if (last.from, last.len) == (from, len)
+            && last.safe_for >= access
+            && last.at.is_some_and(|at| now.since(at) < MOMENT)
+        {
+            return true;
+        }
+        let safe = is_safe();
+        if safe {
+            seen.set(Seen { from, len, safe_for: access, at: Some(now) });
+        }
+        safe
     }
 
     fn are_pages(&self, from: usize, len: usize, test: impl Fn(u64) -> bool) -> bool {
@@ -372,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_present_is_believed_of_a_process_of_this_user_for_a_moment() {
+    fn what_was_safe_is_believed_of_a_process_of_this_user_for_a_moment() {
         let fd = shm::create(PAGE, PAGE).unwrap();
         let mapping = Mapping::new(fd.as_fd(), PAGE).unwrap();
         let base = mapping.base().as_ptr().addr();
@@ -384,12 +402,16 @@ mod tests {
         mapping.release(0, PAGE);
         assert!(!me.is_present(base, 101), "another range");
         let place = &me.seen[place_of(base)];
-        place.set(Seen { from: base, len: 100, at: Some(clock::now()) });
+        let read = Seen { from: base, len: 100, safe_for: Access::Read, at: Some(clock::now()) };
+        place.set(read);
         assert!(me.is_present(base, 100));
+        assert!(!me.is_writable(base, 100), "a write needs more than a read");
+        place.set(Seen { safe_for: Access::Write, ..read });
+        assert!(me.is_writable(base, 100) && me.is_present(base, 100));
         let earlier = Some(clock::now() - MOMENT);
-        place.set(Seen { from: base, len: 100, at: earlier });
+        place.set(Seen { at: earlier, ..read });
         assert!(!me.is_present(base, 100), "that was a moment ago");
-        place.set(Seen { from: base, len: 100, at: Some(clock::now()) });
+        place.set(Seen { at: Some(clock::now()), ..read });
         me.is_own = false;
         assert!(!me.is_present(base, 100), "another user's process is always looked at");
     }

@@ -132,16 +132,14 @@ impl Conn {
             let mut window = OpenWindow::open(words, place, len, self.cma.share_of(len));
             self.sender.tell_window(place, target.buffer.address() + target.at, len);
             self.presence.hint();
-            let mut whole = true;
+            // Of the whole payload, as the parts differ from one to the next.
+            let mut whole = process.is_present(from, len);
             let claimed = loop {
+                if !whole {
+                    break Ok(());
+                }
                 match window.claim(words) {
-                    Ok(Some(bytes)) => {
-                        whole = process.is_present(from + bytes.start, bytes.len())
-                            && cma::read_part(process, from, &mut target, bytes);
-                        if !whole {
-                            break Ok(());
-                        }
-                    }
+                    Ok(Some(bytes)) => whole = cma::read_part(process, from, &mut target, bytes),
                     Ok(None) => break Ok(()),
                     Err(damage) => break Err(damage),
                 }
@@ -198,15 +196,16 @@ impl Conn {
         let Some(to) = to else { return Err(Violation("a window at an invalid address")) };
         let (words, number) = (self.presence.their_window(), loan.number());
         let mut any = false;
-        // The system may have given the pid to another process since.
-        if !process.is_same(Some(Instant::from_nanos(opened)), ofi_os::clock::now()) {
+        // The system may have given the pid to another process since. What is not claimed, the
+        // receiver reads.
+        let now = ofi_os::clock::now();
+        if !process.is_same(Some(Instant::from_nanos(opened)), now) || !process.is_writable(to, len) {
             return Ok(());
         }
         let mut window = PeerWindow::new(number, len);
         while let Some(claim) = window.claim(words) {
             let bytes = claim.bytes.clone();
-            let written =
-                process.is_writable(to + bytes.start, bytes.len()) && cma::write_part(process, to, loan, bytes);
+            let written = cma::write_part(process, to, loan, bytes);
             window.finish(words, &claim, written);
             any = true;
         }
