@@ -60,8 +60,8 @@ pub(crate) struct Conn {
     pub(crate) state: State,
     /// The other side's process or endpoint is gone.
     pub(crate) lost: bool,
-    /// This side has written into a window since it last notified the other side.
-    pub(crate) has_written: bool,
+    /// This side has written into a window, or a line, since it last notified the other side.
+    pub(crate) must_notify: bool,
     /// Distinguishes the links that have the same slot one after the other.
     pub(crate) serial: u64,
     pub(crate) sender: Sender,
@@ -77,7 +77,7 @@ impl Conn {
         Ok(Self {
             state,
             lost: false,
-            has_written: false,
+            must_notify: false,
             serial: 0,
             sender: Sender::new(&region, side)?,
             receiver: Receiver::new(&region, side.other()),

@@ -195,7 +195,7 @@ impl ShmTransport {
                 if any {
                     // The peer may be waiting for the room that the read made, or for a payload of
                     // its own.
-                    let news = if core::mem::take(&mut conn.has_written) { News::Line } else { News::Room };
+                    let news = if core::mem::take(&mut conn.must_notify) { News::Line } else { News::Room };
                     Self::wake(conn, news, &self.control);
                     if conn.sender.has_more() {
                         // Send now: the peer may wait for nothing else, and the next poll be far

@@ -431,6 +431,12 @@ impl Sender {
         Ok(any)
     }
 
+    /// Sends the outcome of a payload that the other side lent, unless something waits or there is
+    /// no room for it.
+    pub(crate) fn send_outcome(&mut self, number: u64, outcome: Outcome) -> Result<bool, Violation> {
+        Ok(self.out.is_empty() && self.send_word(KIND_OUTCOME, number, outcome.code())?)
+    }
+
     /// Sends a line of two words. False if there is no room for it.
     fn send_word(&mut self, kind: u64, first: u64, second: u64) -> Result<bool, Violation> {
         let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;

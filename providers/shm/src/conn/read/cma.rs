@@ -211,7 +211,7 @@ impl Conn {
         }
         if any {
             // The other side may sleep by now, and the line wait for room.
-            self.has_written = true;
+            self.must_notify = true;
             self.cma.set_writing(true);
             self.sender.queue(Out::Written(number.into()));
         }
@@ -324,6 +324,12 @@ impl Conn {
     }
 
     fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
+        // At once, as more payloads may follow before this side sends what waits: the sender may
+        // use its buffer again, and no window opens while something waits.
+        if self.sender.send_outcome(number, outcome)? {
+            self.must_notify = true;
+            return Ok(());
+        }
         self.sender.queue(Out::Outcome(number, outcome));
         let heard = self.cma.reply();
         if heard { Ok(()) } else { Err(Violation("the peer leaves too many payload outcomes unread").into()) }
