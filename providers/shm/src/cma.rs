@@ -207,8 +207,6 @@ pub(crate) struct Cma {
 /// What this side has still to send about payloads.
 #[derive(Debug, Default)]
 struct Due {
-    /// The notice of what was written into the last window.
-    written: bool,
     /// Outcomes.
     outcomes: usize,
     /// The answer to the other side's last question.
@@ -443,8 +441,7 @@ impl Cma {
         self.reading.shares[Classes::index(len)].adapt(waits);
     }
 
-    /// The other side opens a window for a payload of `len` bytes: the payload's loan, unless the
-    /// last window's notice waits for room.
+    /// The other side opens a window for a payload of `len` bytes: the payload's loan.
     ///
     /// # Errors
     /// A violation if nothing of the kind is lent, or the payload has had its window.
@@ -454,17 +451,7 @@ impl Cma {
         if core::mem::replace(&mut loan.has_window, true) {
             return Err(Violation("a second window for a payload"));
         }
-        Ok(self.peer.as_ref().filter(|_| !self.due.written).map(|process| (&*loan, process)))
-    }
-
-    /// Whether the notice about the last window is still to be sent.
-    pub(crate) const fn is_writing(&self) -> bool {
-        self.due.written
-    }
-
-    /// The notice of what was written into a window waits for room, or has been sent.
-    pub(crate) const fn set_writing(&mut self, writing: bool) {
-        self.due.written = writing;
+        Ok(self.peer.as_ref().map(|process| (&*loan, process)))
     }
 
     /// Takes note of when a large payload arrived, and how. If the pool is faster for its class,

@@ -101,7 +101,7 @@ impl Conn {
     /// Whether there is something to read or new room for a waiting send, or the other side has
     /// left.
     pub(crate) fn has_news(&mut self) -> bool {
-        self.has_next() || self.presence.is_gone() || self.sender.has_new_room()
+        self.is_ready() || self.presence.is_gone() || self.sender.has_new_room()
     }
 
     /// Whether the request will never be answered: the endpoint that received it has ended.

@@ -5,7 +5,7 @@ use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};
 use ofi_engine::offer::{Medium, with_contexts};
 
 /// Version of the layout of the shared memory.
-const PROTOCOL_VERSION: u32 = 1;
+const PROTOCOL_VERSION: u32 = 2;
 
 /// Endpoints of a type.
 pub(crate) fn of(kind: EndpointType) -> Offer {

@@ -161,24 +161,29 @@ fn frames_that_wait_leave_with_the_next_one() {
     assert!(frames.eq(1..=201), "in order");
 }
 
+/// Sends payloads until they are read by cross-memory attach.
+fn send_until_lent(a: &mut Node, b: &mut Node, to_b: LinkId) {
+    let before = seam::bytes_read();
+    let mut token = 0;
+    while seam::bytes_read() == before {
+        token += 1;
+        let is_sent = a.send_large(to_b, token) == Submitted::Done;
+        let placed = b.heard.0.len();
+        until(&mut [&mut *a, &mut *b], "not sent", |nodes| {
+            let is_sent = is_sent || nodes[0].heard.position(&Event::Sent(Token(token))).is_some();
+            is_sent && nodes[1].heard.0.len() > placed
+        });
+        assert!(token < 100, "memory is not read, though it may be");
+    }
+}
+
 /// The outcome of a payload read by cross-memory attach arrives before a later frame, even if the
 /// ring was full for the outcome and has room for the frame.
 #[test]
 fn nothing_overtakes_the_outcome_of_a_payload() {
     let (mut a, mut b) = (Node::open(), Node::open());
     let (to_b, to_a) = link(&mut a, &mut b);
-    // Until payloads are read by cross-memory attach.
-    let mut token = 0;
-    while seam::bytes_read() == 0 {
-        token += 1;
-        let is_sent = a.send_large(to_b, token) == Submitted::Done;
-        let placed = b.heard.0.len();
-        until(&mut [&mut a, &mut b], "not sent", |nodes| {
-            let is_sent = is_sent || nodes[0].heard.position(&Event::Sent(Token(token))).is_some();
-            is_sent && nodes[1].heard.0.len() > placed
-        });
-        assert!(token < 100, "memory is not read, though it may be");
-    }
+    send_until_lent(&mut a, &mut b, to_b);
     // Fill the ring back.
     let mut filled = 1000;
     while b.transport.try_submit_fast(to_a, &ack(filled), &Buffer::empty(), 0) {
@@ -261,7 +266,7 @@ fn a_bitmap_that_was_lost_on_the_way_is_asked_for() {
     let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     let mut a = Node::open();
     let number = [5; 8];
-    let head = |kind: u8| [&b"OFIshm\x01"[..], &[kind], &[7; 16], &number].concat();
+    let head = |kind: u8| [&b"OFIshm\x02"[..], &[kind], &[7; 16], &number].concat();
     // The offer of a bitmap for a link that its sender asked for, without a descriptor.
     let bitmap = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
     let Addr::Name(to) = a.transport.local_addr() else { panic!("a name") };
@@ -332,6 +337,26 @@ fn a_thread_that_polls_takes_no_waking_message_from_one_that_sleeps() {
     assert!(!wakes(&poller), "a poll after events reads what made the descriptor readable");
     assert_eq!(a.transport.submit_control(to_b, &ack(2), Urgency::Control), ControlSubmitted::Taken);
     assert!(wakes(&poller));
+}
+
+/// The outcome of a payload leaves before the receiver's poll is over, not as what waits for room.
+#[test]
+fn a_sender_that_sleeps_is_woken_by_the_outcome() {
+    let (mut a, mut b) = (Node::open(), Node::open());
+    let (to_b, _) = link(&mut a, &mut b);
+    send_until_lent(&mut a, &mut b, to_b);
+    assert_eq!(a.send_large(to_b, 999), Submitted::Kept);
+    let poller = Poller::new().unwrap();
+    poller.add(a.transport.descriptor().unwrap(), Interest::Read, 0).unwrap();
+    while a.transport.arm_alone() {
+        a.poll();
+    }
+    assert!(!wakes(&poller));
+    let placed = b.heard.0.len();
+    until(&mut [&mut b], "not read", |nodes| nodes[0].heard.0.len() > placed);
+    assert!(wakes(&poller));
+    a.transport.note_events();
+    until(&mut [&mut a], "no outcome", |nodes| nodes[0].heard.position(&Event::Sent(Token(999))).is_some());
 }
 
 /// The descriptor reports an event to a thread that then disarms: its next poll reads the message,

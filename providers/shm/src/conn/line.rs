@@ -13,7 +13,6 @@
 //! Outcome  number u64 · outcome of the payload of that number u64
 //! Window   number u64 · address u64 · time at which it opened, in nanoseconds of the clock, u64; length: of the
 //!          payload, which the other side lent and writes there
-//! Written  number u64: of the payload whose claimed parts the other side has finished
 //! Permission  the classes of payloads that this side reads in the other's memory, one bit each · whether the other
 //!          side has asked u64
 //! ```
@@ -39,7 +38,6 @@ pub(super) const KIND_OUTCOME: u64 = 7;
 pub(super) const KIND_PERMISSION: u64 = 8;
 pub(super) const KIND_ABSENT: u64 = 9;
 pub(super) const KIND_WINDOW: u64 = 10;
-pub(super) const KIND_WRITTEN: u64 = 11;
 pub(super) const KIND_OFFER: u64 = 12;
 
 /// Flag of a hello: the sender takes part in ordering memory accesses across processes.

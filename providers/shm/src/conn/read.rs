@@ -2,7 +2,7 @@
 
 use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
-    KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, KIND_WRITTEN, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
+    KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
 };
 use super::{Conn, Out, ReadError, State};
 use crate::chooser::Way;
@@ -73,18 +73,13 @@ impl Receiver {
 }
 
 impl Conn {
-    /// Whether there is something to read.
+    /// Whether there is something to read: a payload whose last part the sender still writes comes
+    /// before the lines behind it.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
-        self.receiver.reader.is_ready()
-    }
-
-    /// Whether reading would get on: a payload whose last part the sender still writes comes before
-    /// the lines behind it.
-    pub(super) fn has_next(&self) -> bool {
         match &self.receiver.shared {
             Some(shared) => shared.is_written(self.presence.own_window()),
-            None => self.is_ready(),
+            None => self.receiver.reader.is_ready(),
         }
     }
 
@@ -108,8 +103,7 @@ impl Conn {
             lines += 1;
             if !self.read_short(link, word, events)? {
                 bytes += self.read_any(link, word, ours, events)?;
-                if bytes >= BYTES || self.receiver.shared.is_some() || self.cma.is_writing() {
-                    // The other side waits for what this one has copied.
+                if bytes >= BYTES || self.receiver.shared.is_some() {
                     break;
                 }
             }
@@ -191,12 +185,8 @@ impl Conn {
                     _ => return Err(Violation("an unsolicited cross-memory attach permission").into()),
                 }
             }
-            KIND_WINDOW => {
-                bytes = len / 2;
-                self.read_window(len, &body)?;
-            }
-            // It has woken this side: the words of the window say the rest.
-            KIND_WRITTEN => self.receiver.advance(),
+            // The other side waits for what this one has copied: it is told before anything else.
+            KIND_WINDOW => bytes = if self.read_window(len, &body)? { BYTES } else { 0 },
             KIND_END => {
                 self.receiver.advance_now();
                 return Err(ReadError::Ended);

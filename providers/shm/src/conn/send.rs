@@ -3,7 +3,7 @@
 
 use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
-    KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, KIND_WRITTEN, LINE, ORDERS, body_of, head, place, words,
+    KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, LINE, ORDERS, body_of, head, place, words,
 };
 use crate::cma::{Classes, Cma, CmaLoan, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
@@ -38,9 +38,6 @@ pub(crate) enum Out {
     Hello(Vec<u8>, [u8; 16]),
     /// The number of a payload that the other side lent, and its outcome.
     Outcome(u64, Outcome),
-    /// The number of a payload that was lent to the other side: this side has finished the parts
-    /// that it claimed in the window.
-    Written(u64),
     /// The classes of payloads that this side reads in the other side's memory, and whether the
     /// other side has asked.
     Permission(Classes, bool),
@@ -391,13 +388,6 @@ impl Sender {
                     let done = self.send_word(KIND_OUTCOME, *number, outcome.code())?;
                     if done {
                         cma.replied();
-                    }
-                    done
-                }
-                Out::Written(number) => {
-                    let done = self.send_word(KIND_WRITTEN, *number, 0)?;
-                    if done {
-                        cma.set_writing(false);
                     }
                     done
                 }

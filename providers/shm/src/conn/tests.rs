@@ -4,7 +4,6 @@ use super::{Conn, Peer, State};
 use crate::cma::{Cma, CmaMode};
 use crate::region::{Region, Side};
 use crate::window::{Claim, OpenWindow, PeerWindow, Share};
-
 use ofi_core::Addr;
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Token, Verdict};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
@@ -204,6 +203,21 @@ fn an_offer_whose_pages_are_missing_is_declined() {
     assert!(ends.events.seen == [Event::Retry]);
     assert_eq!(ends.answer(), [Event::Declined]);
     assert!(ends.from.cma.lends(LEN), "one such payload does not stop the others");
+}
+
+#[test]
+fn a_receiver_that_sleeps_is_told_of_the_senders_part() {
+    let mut ends = Ends::new();
+    let bytes = message();
+    ends.offer(bytes.clone());
+    let words = ends.region.window(Side::Acceptor);
+    let mut window = OpenWindow::open(words, NUMBER, LEN, Share::default());
+    let target = vec![1; LEN];
+    ends.to.sender.tell_window(NUMBER, target.as_ptr().addr(), LEN);
+    assert!(ends.from.read(LINK, true, &mut Events::default()).unwrap());
+    assert_eq!(window.claim(words), Ok(None), "the sender has come first");
+    assert!(window.outcome(words) == Some(true) && target == bytes);
+    assert!(ends.from.must_notify);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) struct Shared {
     /// Its address in the sender's memory.
     from: usize,
     len: usize,
+    /// The sender's number for it.
+    number: u64,
     /// This side could read its part.
     whole: bool,
 }
@@ -148,7 +150,7 @@ impl Conn {
                 window.close(words);
             }
             // The link's end gives the target back, after a violation too.
-            self.receiver.shared = Some(Shared { window, target, from, len, whole });
+            self.receiver.shared = Some(Shared { window, target, from, len, number, whole });
             claimed?;
             if self.receiver.shared.as_ref().is_some_and(|shared| shared.window.has_sender()) {
                 let waits = !self.receiver.shared_is_written(words);
@@ -175,7 +177,7 @@ impl Conn {
         let (Some(Some(written)), Some(shared)) = (ended, self.receiver.shared.take_if(|_| ended != Some(None))) else {
             return Ok(ended.is_none());
         };
-        let Shared { window, mut target, from, len, mut whole } = shared;
+        let Shared { window, mut target, from, len, number, mut whole } = shared;
         if whole && !written {
             // The sender could not write its part.
             let rest = window.sender_from();
@@ -183,15 +185,16 @@ impl Conn {
                 process.is_present(from + rest, len - rest) && cma::read_part(process, from, &mut target, rest..len)
             });
         }
-        self.end_read(link, (window.number().into(), len), (target, whole, true), events)?;
+        self.end_read(link, (number, len), (target, whole, true), events)?;
         Ok(true)
     }
 
     /// The receiver of a lent payload opens a window: copies from the back what it does not claim.
-    pub(super) fn read_window(&mut self, len: usize, body: &[u64; BODY]) -> Result<(), Violation> {
+    /// True if there was such a part, for whose end the receiver waits.
+    pub(super) fn read_window(&mut self, len: usize, body: &[u64; BODY]) -> Result<bool, Violation> {
         self.receiver.advance();
         let [number, to, opened, ..] = *body;
-        let Some((loan, process)) = self.cma.window_of(number, len)? else { return Ok(()) };
+        let Some((loan, process)) = self.cma.window_of(number, len)? else { return Ok(false) };
         let to = usize::try_from(to).ok().filter(|to| to.checked_add(len).is_some());
         let Some(to) = to else { return Err(Violation("a window at an invalid address")) };
         let (words, number) = (self.presence.their_window(), loan.number());
@@ -200,7 +203,7 @@ impl Conn {
         // receiver reads.
         let now = ofi_os::clock::now();
         if !process.is_same(Some(Instant::from_nanos(opened)), now) || !process.is_writable(to, len) {
-            return Ok(());
+            return Ok(false);
         }
         let mut window = PeerWindow::new(number, len);
         while let Some(claim) = window.claim(words) {
@@ -210,12 +213,10 @@ impl Conn {
             any = true;
         }
         if any {
-            // The other side may sleep by now, and the line wait for room.
+            // The other side may sleep by now.
             self.must_notify = true;
-            self.cma.set_writing(true);
-            self.sender.queue(Out::Written(number.into()));
         }
-        Ok(())
+        Ok(any)
     }
 
     /// Delivers a payload, `whole`, that was read; or has the sender send it again.
