@@ -268,8 +268,8 @@ pub(crate) unsafe fn info(info: &fi_info, provider: &str) -> Info {
         let name = offer.most.fabric.prov_name.as_deref().unwrap_or_default();
         (kind == EndpointType::UNSPEC || kind == offer.most.ep.kind) && (named.is_empty() || named == name)
     };
-    let offers = ofi_registry::providers();
-    let default = offers.iter().find(|offer| fits(offer)).or_else(|| offers.first()).cloned();
+    let mut offers = ofi_registry::providers();
+    let default = offers.find(|offer| fits(offer)).or_else(|| ofi_registry::providers().next()).cloned();
     let (offered, size) = default.map_or_else(|| (Info::default(), 1), |offer| (offer.most, offer.default_size));
     let mut tx = tx.unwrap_or_default();
     let mut rx = rx.unwrap_or_default();

@@ -42,6 +42,10 @@ impl Socket {
         let socket = Self::stream(&addr)?;
         mark(&socket, &addr, dscp)?;
         socket.set_reuse_address(true)?;
+        Self::prepare(&socket)?;
+        if addr.ip().is_loopback() {
+            unpace(&socket);
+        }
         socket.bind(&addr.into())?;
         socket.listen(backlog)?;
         Ok(Self(Private::new(socket)))
@@ -52,17 +56,15 @@ impl Socket {
     pub fn connect(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<Self> {
         let socket = Self::stream(&to)?;
         mark(&socket, &to, dscp)?;
-        Self::prepare(&socket, &to)?;
         if let Some(mut from) = from {
             // connect(2) assigns the port, so that one port can serve connections to several peers.
             set_option(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
             from.set_port(0);
             socket.bind(&from.into())?;
         }
-        match socket.connect(&SockAddr::from(to)) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-            _ => Ok(Self(Private::new(socket))),
-        }
+        let socket = Self(Private::new(socket));
+        socket.connect_to(to)?;
+        Ok(socket)
     }
 
     /// A socket bound to `addr`, to connect from. A port of earlier connections may be reused.
@@ -76,11 +78,16 @@ impl Socket {
 
     /// Starts to connect a bound socket, as [`Self::connect`] does.
     pub fn connect_to(&self, to: SocketAddr) -> io::Result<()> {
-        Self::prepare(&self.0, &to)?;
         match self.0.connect(&SockAddr::from(to)) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-            _ => Ok(()),
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+            _ => {}
         }
+        // The peer's host is at work meanwhile.
+        Self::prepare(&self.0)?;
+        if is_this_host(&to, &self.0) {
+            unpace(&self.0);
+        }
+        Ok(())
     }
 
     /// Sets the DSCP of packets sent from now on, if one is given.
@@ -88,16 +95,10 @@ impl Socket {
         if dscp.is_none() { Ok(()) } else { mark(&self.0, &self.local_addr()?, dscp) }
     }
 
-    fn prepare(socket: &Raw, peer: &SocketAddr) -> io::Result<()> {
+    /// Sets what all sockets have; those that a listening one accepts inherit it (tcp(7)).
+    fn prepare(socket: &Raw) -> io::Result<()> {
         socket.set_tcp_nodelay(true)?;
-        socket.set_tcp_keepalive(&KEEPALIVE)?;
-        if is_this_host(peer, socket) {
-            // BBR's pacing halves the bandwidth within a host. Lack of reno is no error.
-            if socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr")) {
-                drop(socket.set_tcp_congestion(b"reno"));
-            }
-        }
-        Ok(())
+        socket.set_tcp_keepalive(&KEEPALIVE)
     }
 
     /// Accepts a connection; `None` if none is pending.
@@ -105,7 +106,9 @@ impl Socket {
         match self.0.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
             Ok((socket, peer)) => {
                 let peer = peer.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
-                Self::prepare(&socket, &peer)?;
+                if is_this_host(&peer, &socket) {
+                    unpace(&socket);
+                }
                 Ok(Some((Self(Private::new(socket)), peer)))
             }
             // ECONNABORTED: the peer gave up before the accept, as if it had never connected.
@@ -254,16 +257,18 @@ pub(crate) fn mark(socket: &Raw, addr: &SocketAddr, dscp: Option<u8>) -> io::Res
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, field)
 }
 
-/// Whether the peer is on this host: loopback, or the address that the socket would use to reach
-/// it.
+/// Whether the peer of a connected socket is on this host: both have the same address, or loopback
+/// ones.
 fn is_this_host(peer: &SocketAddr, socket: &Raw) -> bool {
-    if peer.ip().is_loopback() {
-        return true;
-    }
-    let local = socket.local_addr().ok().and_then(|addr| addr.as_socket());
-    match local {
-        Some(local) if !local.ip().is_unspecified() => local.ip() == peer.ip(),
-        _ => matches!(crate::netif::source_for(*peer), Ok(Some(source)) if source.ip() == peer.ip()),
+    let local = || socket.local_addr().ok().and_then(|addr| addr.as_socket());
+    peer.ip().is_loopback() || local().is_some_and(|local| local.ip() == peer.ip())
+}
+
+/// Takes BBR from a connection within a host, whose bandwidth its pacing halves. Lack of reno is no
+/// error.
+fn unpace(socket: &Raw) {
+    if socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr")) {
+        drop(socket.set_tcp_congestion(b"reno"));
     }
 }
 
@@ -281,6 +286,17 @@ mod tests {
         };
         assert!(client.connected().unwrap().is_ok());
         (client, server)
+    }
+
+    #[test]
+    fn both_sides_of_a_connection_have_the_options() {
+        let (client, server) = pair();
+        for socket in [&client.0, &server.0] {
+            assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+            let waits = [socket.tcp_keepalive_time(), socket.tcp_keepalive_interval()].map(io::Result::unwrap);
+            assert_eq!((waits, socket.tcp_keepalive_retries().unwrap()), ([Duration::from_secs(5); 2], 3));
+            assert!(!socket.tcp_congestion().unwrap().starts_with(b"bbr"), "both are on this host");
+        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub fn search(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     let (mut found, mut refusals) = (Vec::new(), Refusals::default());
     for offer in providers() {
         let ends = || ends.get_or_init(|| endpoints(query, &hints)).clone();
-        match matching(query, &hints, &offer, &host, ends, (filter.as_deref(), format)) {
+        match matching(query, &hints, offer, &host, ends, (filter.as_deref(), format)) {
             Ok(infos) => found.extend(infos),
             Err(reason) => refusals.0.push(Refusal {
                 provider: offer.most.fabric.prov_name.clone().unwrap_or_default(),
@@ -135,7 +135,7 @@ fn check_bits(query: &Query, api: Version) -> Result<()> {
 fn names() -> Vec<Info> {
     let mut out: Vec<Info> = Vec::new();
     for offer in providers() {
-        let fabric = offer.most.fabric;
+        let fabric = &offer.most.fabric;
         // Lists each layer of a provider's name, once.
         for name in fabric.prov_name.as_deref().unwrap_or("").split(';') {
             if !out.iter().any(|info| info.fabric.prov_name.as_deref() == Some(name)) {
@@ -351,7 +351,7 @@ mod tests {
             query.hints = Some(Hints { caps: Caps::HMEM, ..Hints::default() });
         });
         assert!(infos.is_empty());
-        assert_eq!(why.0.len(), providers().len());
+        assert_eq!(why.0.len(), providers().count());
         assert!(why.to_string().contains("tcp (FI_EP_RDM): caps: lacks FI_HMEM\n"), "{why}");
     }
 
@@ -395,11 +395,11 @@ mod tests {
 
     /// The reason why the first provider, tcp, refuses the hints on a host with these interfaces.
     fn refusal(interfaces: &[(&str, &str)], format: Option<AddrFormat>, hints: &Hints) -> Reason {
-        let offer = providers().remove(0);
+        let offer = providers().next().unwrap();
         let host = host(interfaces);
         let query = Query { version: Version::API, ..Query::default() };
         let ends = || endpoints(&query, hints);
-        matching(&query, hints, &offer, &host, ends, (None, format)).expect_err("nothing matches")
+        matching(&query, hints, offer, &host, ends, (None, format)).expect_err("nothing matches")
     }
 
     fn domain(name: &str) -> Option<DomainAttr> {
@@ -446,8 +446,8 @@ mod tests {
         assert_eq!(refusal(HOST, None, &also), Reason::lacks("caps", Caps::HMEM.text()));
         let query = Query { version: Version::API, node: Some("fi_sockaddr_in6".into()), ..Query::default() };
         let hints = Hints::default();
-        let (offer, host) = (providers().remove(0), host(HOST));
-        let reason = matching(&query, &hints, &offer, &host, || endpoints(&query, &hints), (None, None)).unwrap_err();
+        let (offer, host) = (providers().next().unwrap(), host(HOST));
+        let reason = matching(&query, &hints, offer, &host, || endpoints(&query, &hints), (None, None)).unwrap_err();
         assert_eq!(
             reason.to_string(),
             "node and service: asked for FI_SOCKADDR_IN6, offered no address of that format"

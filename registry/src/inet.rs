@@ -230,7 +230,7 @@ pub(crate) fn explain(
 /// for all interfaces.
 pub fn has_domain(name: &str) -> bool {
     let is_device = || {
-        let found = crate::providers().into_iter().filter_map(|offer| offer.devices).filter_map(|find| find().ok());
+        let found = crate::providers().filter_map(|offer| offer.devices).filter_map(|find| find().ok());
         found.flatten().any(|device| device.name.eq_ignore_ascii_case(name))
     };
     crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name)) || is_device()
@@ -395,19 +395,19 @@ pub(crate) mod tests {
 
     #[test]
     fn loopback_reaches_only_this_host() {
-        let offer = crate::providers().remove(0);
-        let all = expand(&offer, &Host::read(), Endpoints::default()).unwrap();
+        let offer = crate::providers().next().unwrap();
+        let all = expand(offer, &Host::read(), Endpoints::default()).unwrap();
         let lo = all.iter().find(|info| info.src_addr.unwrap().socket().ip().is_loopback()).unwrap();
         assert!(lo.caps.contains(Caps::LOCAL_COMM) && !lo.caps.contains(Caps::REMOTE_COMM));
         let plain = Reason::lacks("caps", Caps::REMOTE_COMM.text());
-        let text = explain(plain.clone(), lo, &offer, Caps::MSG | Caps::REMOTE_COMM, |_| Ok(())).to_string();
+        let text = explain(plain.clone(), lo, offer, Caps::MSG | Caps::REMOTE_COMM, |_| Ok(())).to_string();
         assert!(text.contains("lacks FI_REMOTE_COMM") && text.contains("loopback"), "{text}");
-        assert_eq!(explain(plain.clone(), lo, &offer, Caps::MSG, |_| Ok(())), plain);
+        assert_eq!(explain(plain.clone(), lo, offer, Caps::MSG, |_| Ok(())), plain);
     }
 
     #[test]
     fn a_provider_of_devices_offers_their_interfaces_alone() {
-        let offer = |devices| Offer { devices: Some(devices), ..crate::providers().remove(0) };
+        let offer = |devices| Offer { devices: Some(devices), ..crate::providers().next().unwrap().clone() };
         let host = host(&[("eth0", "10.0.0.1"), ("eth1", "10.0.1.1"), ("lo", "127.0.0.1")]);
         let one: Offer = offer(|| Ok(vec![Device { name: "rxe0".to_owned(), interface: "eth1".to_owned() }]));
         let of = |src: Option<&str>| {
@@ -429,10 +429,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_destination_chooses_the_source() {
-        let offer = crate::providers().remove(0);
+        let offer = crate::providers().next().unwrap();
         let dest = found("fi_sockaddr_in://127.0.0.1:7471", false).unwrap();
         let ends = Endpoints { dest, ..Endpoints::default() };
-        let all = expand(&offer, &Host::read(), ends).unwrap();
+        let all = expand(offer, &Host::read(), ends).unwrap();
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].src_addr.unwrap().socket().to_string(), "127.0.0.1:0");
         assert_eq!(all[0].dest_addr, dest);

@@ -8,6 +8,7 @@ use ofi_core::{EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_os::membarrier;
 use ofi_sync::lock::{LockKind, Unlocked};
+use std::sync::LazyLock;
 
 /// The list, the parameters, the locks held across a fork, and the dispatch, all from one line for
 /// each provider: its Cargo feature, its name here, its type, and whether its endpoints have links.
@@ -55,6 +56,8 @@ macro_rules! providers {
 
         /// Takes those locks.
         pub(crate) fn hold() -> Held {
+            // A child could not wait for a thread of its parent that makes them.
+            LazyLock::force(&OFFERS);
             Held { $(#[cfg(feature = $feature)] $field: <$provider as ofi_engine::provider::Provider>::hold(),)* }
         }
 
@@ -77,7 +80,9 @@ providers! {
 /// All offers in order of preference, each with the provider that makes it: connectionless
 /// endpoints, datagrams, connected endpoints, each in the order of the list. An application that
 /// asks for a connection without naming a provider must not get one that ends at this host.
-fn offers() -> Vec<(Known, Offer)> {
+///
+/// Made once: each endpoint that opens looks at them.
+static OFFERS: LazyLock<Vec<(Known, Offer)>> = LazyLock::new(|| {
     let mut all = all_offers();
     all.sort_by_key(|(_, offer)| match offer.most.ep.kind {
         EndpointType::RDM => 0,
@@ -85,18 +90,18 @@ fn offers() -> Vec<(Known, Offer)> {
         _ => 2,
     });
     all
-}
+});
 
 /// The offers of all providers in order of preference.
-pub fn providers() -> Vec<Offer> {
-    offers().into_iter().map(|(_, offer)| offer).collect()
+pub fn providers() -> impl Iterator<Item = &'static Offer> {
+    OFFERS.iter().map(|(_, offer)| offer)
 }
 
 /// The provider that offers that name; of another layered name, the last layer decides.
 fn known(name: &str) -> Option<Known> {
     let last = name.rsplit(';').next().unwrap_or(name);
-    let name_of = |offer: &Offer| offer.most.fabric.prov_name.clone().unwrap_or_default();
-    let all = offers();
+    let name_of = |offer: &'static Offer| offer.most.fabric.prov_name.as_deref().unwrap_or_default();
+    let all = &OFFERS;
     let whole = all.iter().find(|(_, offer)| name_of(offer).eq_ignore_ascii_case(name));
     let part = || all.iter().find(|(_, offer)| name_of(offer).split(';').any(|part| part.eq_ignore_ascii_case(last)));
     whole.or_else(part).map(|(known, _)| *known)
@@ -108,8 +113,7 @@ fn known(name: &str) -> Option<Known> {
 /// EINVAL for an unknown class, or one that the provider's traffic cannot have.
 pub(crate) fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
     let class = info.tx.tclass.or(info.domain.tclass);
-    let offers = providers();
-    let offer = offers.iter().find(|offer| offer.most.fabric.prov_name.as_deref() == Some(core));
+    let offer = providers().find(|offer| offer.most.fabric.prov_name.as_deref() == Some(core));
     if !class.is_known() || !offer.is_none_or(|offer| offer.can_carry(class)) {
         return Err(Error::new(Errno::EINVAL, format!("open an endpoint of {core} with the traffic class {class:?}")));
     }
@@ -180,8 +184,8 @@ mod tests {
 
     #[test]
     fn every_offer_opens_the_provider_that_made_it() {
-        for (known, offer) in offers() {
-            let name = offer.most.fabric.prov_name.unwrap_or_default();
+        for (known, offer) in &*OFFERS {
+            let name = offer.most.fabric.prov_name.clone().unwrap_or_default();
             let core = name.split(';').next().unwrap_or_default().to_owned();
             assert_eq!(format!("{known:?}").to_ascii_lowercase(), core, "{name} is offered by {known:?}");
             assert_eq!(opened(&name).unwrap(), core);
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn traffic_within_the_host_has_only_the_usual_class() {
-        for (known, offer) in offers() {
+        for (known, offer) in &*OFFERS {
             for class in [TrafficClass::UNSPEC, TrafficClass::BEST_EFFORT, TrafficClass::DSCP] {
                 assert!(offer.can_carry(class), "{known:?}: {class:?}");
             }
