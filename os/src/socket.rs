@@ -79,12 +79,15 @@ impl Socket {
     /// Starts to connect a bound socket, as [`Self::connect`] does.
     pub fn connect_to(&self, to: SocketAddr) -> io::Result<()> {
         match self.0.connect(&SockAddr::from(to)) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
-            _ => {}
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+            _ => Ok(()),
         }
-        // The peer's host is at work meanwhile.
+    }
+
+    /// Sets the options of a socket that has connected. What is sent before does not wait for it.
+    pub fn settle(&self, peer: SocketAddr) -> io::Result<()> {
         Self::prepare(&self.0)?;
-        if is_this_host(&to, &self.0) {
+        if is_this_host(&peer, &self.0) {
             unpace(&self.0);
         }
         Ok(())
@@ -121,13 +124,13 @@ impl Socket {
 
     /// The outcome of connecting; `None` while in progress.
     pub fn connected(&self) -> Option<io::Result<()>> {
-        match self.0.take_error() {
-            Ok(Some(error)) | Err(error) => Some(Err(error)),
-            Ok(None) => match self.0.peer_addr() {
-                Ok(_) => Some(Ok(())),
-                Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => None,
-                Err(error) => Some(Err(error)),
+        match self.0.peer_addr() {
+            Ok(_) => Some(Ok(())),
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => match self.0.take_error() {
+                Ok(Some(error)) | Err(error) => Some(Err(error)),
+                Ok(None) => None,
             },
+            Err(error) => Some(Err(error)),
         }
     }
 
@@ -285,6 +288,7 @@ mod tests {
             }
         };
         assert!(client.connected().unwrap().is_ok());
+        client.settle(listener.local_addr().unwrap()).unwrap();
         (client, server)
     }
 

@@ -28,6 +28,10 @@ pub trait Net: Send + 'static {
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Option<(Self::Socket, SocketAddr)>>;
     /// The outcome of connecting; `None` while it is in progress.
     fn connected(&self, socket: &Self::Socket) -> Option<io::Result<()>>;
+    /// Sets the options of a socket that has connected to `peer`; the hello has been sent.
+    fn settle(&self, _socket: &Self::Socket, _peer: SocketAddr) -> io::Result<()> {
+        Ok(())
+    }
     /// Takes over a connection that another `Net` accepted.
     fn take_over(&mut self, _socket: &Self::Socket) -> io::Result<()> {
         Ok(())
@@ -119,6 +123,10 @@ impl Net for System {
             drop(socket.mark(self.dscp));
         }
         Ok(accepted)
+    }
+
+    fn settle(&self, socket: &Socket, peer: SocketAddr) -> io::Result<()> {
+        socket.settle(peer)
     }
 
     fn take_over(&mut self, socket: &Socket) -> io::Result<()> {

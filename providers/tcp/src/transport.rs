@@ -345,22 +345,23 @@ impl<N: Net> TcpTransport<N> {
     fn finish_connect(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let State::Connecting { hello, deadline } = &mut conn.state else { return };
-        match self.net.connected(&conn.socket) {
-            None => {}
-            Some(Ok(())) => {
-                let (hello, deadline) = (core::mem::take(hello), *deadline);
-                conn.state = State::Asking;
-                conn.writer.push_hello(&hello);
-                self.deadlines.remove(deadline, slot);
-                drop(self.net.rewatch(&conn.socket, Interest::Read, slot as u64));
-                self.send_waiting(slot);
-                self.activate(slot);
-            }
-            Some(Err(error)) => {
-                let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-                let text = format!("connect to {}: {error}", conn.remote.socket());
-                self.lose(slot, Down::new(Cause::Connect, errno, text), events);
-            }
+        let remote = conn.remote.socket();
+        let mut outcome = self.net.connected(&conn.socket);
+        if let Some(Ok(())) = outcome {
+            let (hello, deadline) = (core::mem::take(hello), *deadline);
+            conn.state = State::Asking;
+            conn.writer.push_hello(&hello);
+            self.deadlines.remove(deadline, slot);
+            drop(self.net.rewatch(&conn.socket, Interest::Read, slot as u64));
+            self.send_waiting(slot);
+            self.activate(slot);
+            // The peer is at work meanwhile.
+            outcome = self.conns.get(slot).map(|conn| self.net.settle(&conn.socket, remote));
+        }
+        if let Some(Err(error)) = outcome {
+            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+            let text = format!("connect to {remote}: {error}");
+            self.lose(slot, Down::new(Cause::Connect, errno, text), events);
         }
     }
 }

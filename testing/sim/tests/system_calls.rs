@@ -89,6 +89,9 @@ impl Net for Counted {
     fn connected(&self, socket: &Socket) -> Option<io::Result<()>> {
         self.count().connected(socket)
     }
+    fn settle(&self, socket: &Socket, peer: SocketAddr) -> io::Result<()> {
+        self.count().settle(socket, peer)
+    }
     fn local_addr(&self, socket: &Socket) -> io::Result<SocketAddr> {
         self.count().local_addr(socket)
     }
