@@ -24,6 +24,7 @@ use sample::{Programs, Settings};
 use stats::Sample;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 /// Minimum number of rounds for a claim about speed.
 const ROUNDS: usize = 5;
@@ -243,6 +244,7 @@ fn measure(bench: &Bench, case: Case, rounds: usize) -> Entry {
 
 fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
     let (case, Bench { programs, settings, .. }) = (entry.case, bench);
+    let began = SystemTime::now();
     let through_c = case.through_c();
     let library = |entry: &mut Entry, tool: Tool, library: &Library| {
         if !entry.has_failed(tool) {
@@ -264,6 +266,7 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
             _ => library(entry, tool, of),
         }
     }
+    rival::sweep(began);
     if let (Some(mpich), true) = (&bench.mpich, case.is_collective()) {
         through_mpich(bench, mpich, entry, Tool::Mpich, &bench.ours, round);
     }

@@ -5,6 +5,7 @@ use crate::disk;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 /// A folder with a libfabric.so.1.
 #[derive(Clone, Debug)]
@@ -31,6 +32,27 @@ impl Library {
         }
         Ok(Self { folder, version: version.to_owned() })
     }
+}
+
+/// Removes the shared memory that processes of the reference have left behind since then, named
+/// after their pid: in a folder of thousands of such files, other programs take long to open their
+/// own.
+pub(crate) fn sweep(since: SystemTime) {
+    for file in disk::list("/dev/shm").unwrap_or_default() {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let is_new = || fs::metadata(&file).and_then(|status| status.modified()).is_ok_and(|at| at >= since);
+        if owner_of(&name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) && is_new() {
+            // If it is gone or another user's, there is nothing to do.
+            drop(fs::remove_file(&file));
+        }
+    }
+}
+
+/// The process that made a file of shared memory, if the name is one that the reference gives.
+fn owner_of(name: &str) -> Option<u32> {
+    let (pid, rest) = name.split_once(':')?;
+    let is_number = |part: &str| part.parse::<u32>().is_ok();
+    (rest.contains(':') && rest.split(':').all(is_number)).then(|| pid.parse().ok()).flatten()
 }
 
 /// The folder of the reference inside PyPI's mpich wheel, which is installed below target/ once.
@@ -66,4 +88,17 @@ pub(crate) fn named(folder: &Path) -> Result<PathBuf, String> {
     disk::make(&copy)?;
     disk::copy(built, copy.join("libfabric.so.1"))?;
     Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_named_after_a_process_have_an_owner() {
+        assert_eq!((owner_of("8437:0:0"), owner_of("8437:0:0:1")), (Some(8437), Some(8437)));
+        for name in ["8437", "8437:0", "8437:0:x", "ofi:0:0", ":0:0", "8437::0", "fi_shm://1:2:3"] {
+            assert_eq!(owner_of(name), None, "{name}");
+        }
+    }
 }
