@@ -69,7 +69,7 @@ const CONNECTIONS: (&str, &str) = ("connections=2000", "2,000 idle connections")
 const MOST_PERCENT: [(&str, (&str, &str), u64); 4] =
     [("memory", QUEUES, 110), ("shm", QUEUES, 110), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
 
-/// Number of tries, because a hash seed may be unlucky.
+/// Number of tries, because a hash seed or the clock may be unlucky.
 const ATTEMPTS: usize = 4;
 
 /// Counts instructions of the message path and enforces the limits.
@@ -84,12 +84,11 @@ pub(crate) fn cost() -> Outcome {
         println!("{cost} (limit {most})");
     }
     for (over, (beside, what), most) in MOST_PERCENT {
-        let alone = cost_of_message(over, None)?;
         let mut said = Err(String::new());
         // Hashes have random seeds: with one seed in fifty, the filter has a false positive for the
-        // tag.
+        // tag. And shm's polls follow the clock, by which one run differs from the next.
         for _ in 0..ATTEMPTS {
-            said = verdict(over, what, (alone, cost_of_message(over, Some(beside))?), most);
+            said = verdict(over, what, (cost_of_message(over, None)?, cost_of_message(over, Some(beside))?), most);
             if said.is_ok() {
                 break;
             }

@@ -29,9 +29,7 @@ pub trait Net: Send + 'static {
     /// The outcome of connecting; `None` while it is in progress.
     fn connected(&self, socket: &Self::Socket) -> Option<io::Result<()>>;
     /// Sets the options of a socket that has connected to `peer`; the hello has been sent.
-    fn settle(&self, _socket: &Self::Socket, _peer: SocketAddr) -> io::Result<()> {
-        Ok(())
-    }
+    fn settle(&self, socket: &Self::Socket, peer: SocketAddr) -> io::Result<()>;
     /// Takes over a connection that another `Net` accepted.
     fn take_over(&mut self, _socket: &Self::Socket) -> io::Result<()> {
         Ok(())

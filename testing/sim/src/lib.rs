@@ -453,6 +453,10 @@ impl Net for SimNet {
         Ok(Some((SimSocket { world: self.world.clone(), id: Id::End(index) }, remote)))
     }
 
+    fn settle(&self, _: &SimSocket, _: SocketAddr) -> io::Result<()> {
+        Ok(())
+    }
+
     fn connected(&self, socket: &SimSocket) -> Option<io::Result<()>> {
         let mut state = self.world.lock();
         if state.stalls() {

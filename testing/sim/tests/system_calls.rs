@@ -30,6 +30,9 @@ struct Calls {
     all: Arc<AtomicU64>,
     sends: Arc<AtomicU64>,
     bytes: Arc<AtomicU64>,
+    /// Sockets whose options were set, and the sends before the last of them.
+    settled: Arc<AtomicU64>,
+    sends_before: Arc<AtomicU64>,
 }
 
 impl Calls {
@@ -90,6 +93,8 @@ impl Net for Counted {
         self.count().connected(socket)
     }
     fn settle(&self, socket: &Socket, peer: SocketAddr) -> io::Result<()> {
+        self.1.settled.fetch_add(1, Ordering::Relaxed);
+        self.1.sends_before.store(self.1.sends(), Ordering::Relaxed);
         self.count().settle(socket, peer)
     }
     fn local_addr(&self, socket: &Socket) -> io::Result<SocketAddr> {
@@ -209,6 +214,21 @@ fn a_small_write_and_a_fetch_add_make_at_most_one_system_call() {
     assert!(worst <= 1, "a write made {worst} system calls");
     let worst = most_calls(|a| a.ep.atomic(pair::fetch_add_call(KEY, word(), word())).expect("there is room"));
     assert!(worst <= 1, "a fetch-add made {worst} system calls");
+}
+
+#[test]
+fn the_socket_of_a_connection_gets_its_options_once_the_hello_has_left() {
+    let (at_a, at_b) = (Calls::default(), Calls::default());
+    let (mut a, mut b) = (open(1, &at_a), open(2, &at_b));
+    let to = Target::new(a.know(b.addr()), KEY, 0, 8);
+    let _memory = b.expose(KEY, vec![0; 8]);
+    let write = a.write(&to, vec![1; 8]);
+    expect(&RealTime, &mut [&mut a, &mut b], "the write is done", |sides| sides[0].is_done(write));
+    let settled = |calls: &Calls| calls.settled.load(Ordering::Relaxed);
+    assert_eq!((settled(&at_a), settled(&at_b)), (1, 0), "what is accepted inherits them");
+    assert_eq!(at_a.sends_before.load(Ordering::Relaxed), 1);
+    a.close();
+    b.close();
 }
 
 #[test]
