@@ -406,14 +406,16 @@ impl RxContext {
     ) {
         let Some(coming) = peers.link(id).and_then(|link| link.rx.coming.take()) else { return };
         let key = match coming {
-            Coming::Receive { key, id: number, .. } => {
+            Coming::Receive { key, id: number, len, .. } => {
                 if let Some(link) = peers.link(id) {
                     link.rx.fences.drop_failed(number);
                 }
+                peers.return_credits(Some(id), cost_of(len));
                 key
             }
             Coming::Data { key, .. } | Coming::Offered { key, .. } => key,
-            Coming::Unexpected { .. } | Coming::Dropped | Coming::Response { .. } | Coming::Access => return,
+            Coming::Unexpected { key } => return self.unexpected_has_failed(peers, out, (id, key), why),
+            Coming::Dropped | Coming::Response { .. } | Coming::Access => return,
         };
         let Some(mut receive) = self.remove(peers, key) else { return };
         receive.buffer = Some(target.buffer);

@@ -9,7 +9,7 @@ use crate::completion::reporter::{Reporter, Sender};
 use crate::peer::Peers;
 use crate::peer::credit::{OVERHEAD, cost_of};
 use crate::peer::table::PeerId;
-use crate::transport::LinkId;
+use crate::transport::{Down, LinkId};
 use crate::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
@@ -105,6 +105,40 @@ impl RxContext {
         Self::passed(peers, id, seq, AckMode::Delivery);
         if let Some(receive) = claimed {
             self.deliver_unexpected(peers, out, Match { receive, message });
+        }
+    }
+
+    /// The payload of an unexpected message cannot be read: the message is dropped, and the receive
+    /// that has claimed it fails. Of an offered one only the preview is lost.
+    #[cold]
+    pub(super) fn unexpected_has_failed<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, message): (LinkId, u32),
+        why: &Down,
+    ) {
+        let Some(entry) = self.unexpected.get_mut(message) else { return };
+        let claimed = entry.body.claimed();
+        if let Body::Rts { preview, .. } = &mut entry.body {
+            *preview = None;
+            if let Some(receive) = claimed {
+                self.deliver_unexpected(peers, out, Match { receive, message });
+            }
+            return;
+        }
+        let (number, seq, len) = (entry.id, entry.seq, entry.len);
+        if let Some(link) = peers.link(id) {
+            link.rx.fences.drop_failed(number);
+        }
+        self.drop_unexpected(peers, out, message, why);
+        if let Some(receive) = claimed.and_then(|receive| self.remove(peers, receive)) {
+            self.fail(out, receive, why);
+        }
+        peers.return_credits(Some(id), cost_of(len as usize));
+        // Fences behind it do not wait for it.
+        for level in [AckMode::Delivery, AckMode::Match] {
+            Self::passed(peers, id, seq, level);
         }
     }
 

@@ -1,19 +1,19 @@
-//! One-sided operations whose payload cannot be read after their frame has been sent, as a
+//! Messages and one-sided operations whose payload cannot be read after their frame has been sent, as a
 //! transport may report; over shared memory a hostile peer can claim it at any time. Such an
 //! operation fails once, and its number is not reused before the peer has answered all of its
 //! frames.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::error::Result;
-use ofi_core::{Addr, Cause, Errno, Instant, OpFlags};
+use ofi_core::{Addr, Cause, Errno, FiAddr, Instant, OpFlags};
 use ofi_engine::transport::{
     Disposition, Down, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
     Verdict,
 };
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_rig::{Exposed, Options, RealTime, Side, Target, finish};
+use ofi_rig::{Exposed, Options, RealTime, Side, Target, expect, finish};
 use ofi_sim::node::addr;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,6 +75,9 @@ impl Lender {
                     Ok(bytes) => {
                         target.buffer.write_at(target.at, &bytes[..target.take]);
                         events.handle_recv_done(LINK, target)?;
+                    }
+                    Err(_) if matches!(Frame::parse(&header), Ok(Frame::Eager { .. })) => {
+                        events.handle_recv_failed(LINK, target, absent());
                     }
                     Err(_) => {
                         // Tried again before it fails, as over shared memory.
@@ -242,6 +245,37 @@ impl Scene {
         self.memory.close();
         self.a.close();
         self.b.close();
+    }
+}
+
+/// Many fail, which would use up the link's credit if it did not come back.
+#[test]
+fn messages_of_absent_memory_fail_once_and_alone() {
+    const EAGER: usize = 16_000;
+    for posted_before in [true, false] {
+        let Scene { mut a, mut b, memory, absent, .. } = Scene::new();
+        let failed = |side: &Side<Lender>, context| {
+            let failure = side.outcome(context).map(|outcome| outcome.as_ref().map_err(|failure| failure.errno));
+            matches!(failure, Some(Err(Errno::EFAULT)))
+        };
+        for _ in 0..500 {
+            let receive = posted_before.then(|| b.receive(FiAddr(0), 7, EAGER));
+            *lock(&absent[0]) = Some(0);
+            let send = a.send(FiAddr(0), 7, vec![1; EAGER]);
+            expect(&RealTime, &mut [&mut a, &mut b], "both sides hear of it", |sides| {
+                failed(sides[0], send) && receive.is_none_or(|receive| failed(sides[1], receive))
+            });
+        }
+        *lock(&absent[0]) = None;
+        let (send, receive) = (a.send(FiAddr(0), 7, vec![2; EAGER]), b.receive(FiAddr(0), 7, EAGER));
+        expect(&RealTime, &mut [&mut a, &mut b], "the next message arrives", |sides| {
+            sides[0].is_done(send) && sides[1].is_done(receive)
+        });
+        assert!(b.finished(receive)[0].bytes == vec![2; EAGER]);
+        finish(&RealTime, &mut [&mut a, &mut b]);
+        memory.close();
+        a.close();
+        b.close();
     }
 }
 
