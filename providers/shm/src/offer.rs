@@ -4,8 +4,8 @@ use ofi_core::info::Offer;
 use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};
 use ofi_engine::offer::{Medium, with_contexts};
 
-/// Version of the layout of the shared memory.
-const PROTOCOL_VERSION: u32 = 2;
+/// The `protocol_version` of `fi_ep_attr`.
+const PROTOCOL_VERSION: u32 = 1;
 
 /// Endpoints of a type.
 pub(crate) fn of(kind: EndpointType) -> Offer {
