@@ -1,5 +1,5 @@
-//! Messages and one-sided operations whose payload cannot be read after their frame has been sent, as a
-//! transport may report; over shared memory a hostile peer can claim it at any time. Such an
+//! Messages and one-sided operations whose payload cannot be read after their frame has been sent,
+//! as a transport may report; over shared memory a hostile peer can claim it at any time. Such an
 //! operation fails once, and its number is not reused before the peer has answered all of its
 //! frames.
 
