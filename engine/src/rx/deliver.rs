@@ -92,10 +92,7 @@ impl RxContext {
         let claimed = entry.body.claimed();
         if let Body::Rts { preview, .. } = &mut entry.body {
             *preview = Some(Box::new(Preview::Here(bytes)));
-            if let Some(receive) = claimed {
-                self.deliver_unexpected(peers, out, Match { receive, message });
-            }
-            return;
+            return self.deliver_claimed(peers, out, message, claimed);
         }
         entry.body = Body::Here(Kept::Long(bytes.into_boxed_slice()));
         let (number, info, seq) = (entry.id, entry.info(), entry.seq);
@@ -103,6 +100,17 @@ impl RxContext {
             Self::reached(peers, id, number, info, AckMode::Delivery);
         }
         Self::passed(peers, id, seq, AckMode::Delivery);
+        self.deliver_claimed(peers, out, message, claimed);
+    }
+
+    /// Delivers an unexpected message to the receive that has claimed it, if there is one.
+    fn deliver_claimed<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        message: u32,
+        claimed: Option<u32>,
+    ) {
         if let Some(receive) = claimed {
             self.deliver_unexpected(peers, out, Match { receive, message });
         }
@@ -122,19 +130,13 @@ impl RxContext {
         let claimed = entry.body.claimed();
         if let Body::Rts { preview, .. } = &mut entry.body {
             *preview = None;
-            if let Some(receive) = claimed {
-                self.deliver_unexpected(peers, out, Match { receive, message });
-            }
-            return;
+            return self.deliver_claimed(peers, out, message, claimed);
         }
         let (number, seq, len) = (entry.id, entry.seq, entry.len);
         if let Some(link) = peers.link(id) {
             link.rx.fences.drop_failed(number);
         }
-        self.drop_unexpected(peers, out, message, why);
-        if let Some(receive) = claimed.and_then(|receive| self.remove(peers, receive)) {
-            self.fail(out, receive, why);
-        }
+        self.lose_unexpected(peers, out, message, why);
         peers.return_credits(Some(id), cost_of(len as usize));
         // Fences behind it do not wait for it.
         for level in [AckMode::Delivery, AckMode::Match] {

@@ -395,12 +395,7 @@ impl RxContext {
             self.make_room(peers, out, kept, why);
         }
         for key in lost {
-            let Some(mut message) = self.drop_unexpected(peers, out, key, why) else { continue };
-            if let Some(receive) = message.body.claimed()
-                && let Some(receive) = self.remove(peers, receive)
-            {
-                self.fail(out, receive, why);
-            }
+            self.lose_unexpected(peers, out, key, why);
         }
         let arriving = match link.rx.coming {
             Some(Coming::Receive { key, .. }) => Some(key),
@@ -465,6 +460,16 @@ impl RxContext {
         }
         self.lose_noticed(key, why);
         Some(message)
+    }
+
+    /// The same of a message that will not arrive; the receive that has claimed it fails.
+    fn lose_unexpected<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, key: u32, why: &Down) {
+        let Some(mut message) = self.drop_unexpected(peers, out, key, why) else { return };
+        if let Some(receive) = message.body.claimed()
+            && let Some(receive) = self.remove(peers, receive)
+        {
+            self.fail(out, receive, why);
+        }
     }
 
     /// An unproven link turned out to be another peer's: its messages become that peer's.

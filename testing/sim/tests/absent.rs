@@ -7,8 +7,8 @@ use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::error::Result;
 use ofi_core::{Addr, Cause, Errno, FiAddr, Instant, OpFlags};
 use ofi_engine::transport::{
-    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
-    Verdict,
+    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState, Submitted, Token, Transport,
+    Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::Buffer;
@@ -48,6 +48,8 @@ struct Lender {
     incoming: Queue,
     /// Payloads that are kept, and whether they can be read.
     kept: Vec<(Token, Buffer, bool)>,
+    /// The place of a message that cannot be read: it fails in the next poll.
+    failing: Option<RecvTarget>,
     /// Number of payloads that can be read before one that cannot.
     absent: Arc<Mutex<Option<usize>>>,
 }
@@ -77,7 +79,7 @@ impl Lender {
                         events.handle_recv_done(LINK, target)?;
                     }
                     Err(_) if matches!(Frame::parse(&header), Ok(Frame::Eager { .. })) => {
-                        events.handle_recv_failed(LINK, target, absent());
+                        self.failing = Some(target);
                     }
                     Err(_) => {
                         // Tried again before it fails, as over shared memory.
@@ -143,7 +145,14 @@ impl Transport for Lender {
                 events.handle_send_failed(LINK, token, buffer, absent());
             }
         }
+        if let Some(target) = self.failing.take() {
+            any = true;
+            events.handle_recv_failed(LINK, target, absent());
+        }
         loop {
+            if self.failing.is_some() {
+                return any;
+            }
             let Some(item) = lock(&self.incoming).pop_front() else { return any };
             any = true;
             if let Err(violation) = self.take(item, events) {
@@ -160,6 +169,9 @@ impl Transport for Lender {
     fn abort(&mut self, _: LinkId, events: &mut impl LinkEvents) {
         for (token, buffer, _) in std::mem::take(&mut self.kept) {
             events.handle_send_returned(LINK, token, buffer);
+        }
+        if let Some(target) = self.failing.take() {
+            events.handle_recv_retry(LINK, target);
         }
     }
 
@@ -197,6 +209,7 @@ impl Scene {
                 outgoing: outgoing.clone(),
                 incoming: incoming.clone(),
                 kept: Vec::new(),
+                failing: None,
                 absent: absent[usize::from(me) - 1].clone(),
             });
             let options = Options { nonce: [u8::try_from(me).expect("small"); 16], ..Options::default() };
@@ -248,30 +261,49 @@ impl Scene {
     }
 }
 
+/// When the receive of a message is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Posted {
+    Before,
+    WhileItArrives,
+    Never,
+}
+
 /// Many fail, which would use up the link's credit if it did not come back.
 #[test]
 fn messages_of_absent_memory_fail_once_and_alone() {
     const EAGER: usize = 16_000;
-    for posted_before in [true, false] {
+    for posted in [Posted::Before, Posted::WhileItArrives, Posted::Never] {
         let Scene { mut a, mut b, memory, absent, .. } = Scene::new();
+        let exchange = |a: &mut Side<Lender>, b: &mut Side<Lender>| {
+            let (send, receive) = (a.send(FiAddr(0), 7, vec![2; EAGER]), b.receive(FiAddr(0), 7, EAGER));
+            expect(&RealTime, &mut [&mut *a, &mut *b], "a message arrives", |sides| {
+                sides[0].is_done(send) && sides[1].is_done(receive)
+            });
+            assert!(b.finished(receive)[0].bytes == vec![2; EAGER]);
+        };
+        exchange(&mut a, &mut b);
         let failed = |side: &Side<Lender>, context| {
             let failure = side.outcome(context).map(|outcome| outcome.as_ref().map_err(|failure| failure.errno));
             matches!(failure, Some(Err(Errno::EFAULT)))
         };
         for _ in 0..500 {
-            let receive = posted_before.then(|| b.receive(FiAddr(0), 7, EAGER));
+            let mut receive = (posted == Posted::Before).then(|| b.receive(FiAddr(0), 7, EAGER));
             *lock(&absent[0]) = Some(0);
             let send = a.send(FiAddr(0), 7, vec![1; EAGER]);
+            expect(&RealTime, &mut [&mut a], "the message leaves", |_| lock(&absent[0]).is_none());
+            b.progress();
+            match posted {
+                Posted::Before => {}
+                Posted::WhileItArrives => receive = Some(b.receive(FiAddr(0), 7, EAGER)),
+                // It fails before the next receive can claim it.
+                Posted::Never => _ = b.progress(),
+            }
             expect(&RealTime, &mut [&mut a, &mut b], "both sides hear of it", |sides| {
                 failed(sides[0], send) && receive.is_none_or(|receive| failed(sides[1], receive))
             });
         }
-        *lock(&absent[0]) = None;
-        let (send, receive) = (a.send(FiAddr(0), 7, vec![2; EAGER]), b.receive(FiAddr(0), 7, EAGER));
-        expect(&RealTime, &mut [&mut a, &mut b], "the next message arrives", |sides| {
-            sides[0].is_done(send) && sides[1].is_done(receive)
-        });
-        assert!(b.finished(receive)[0].bytes == vec![2; EAGER]);
+        exchange(&mut a, &mut b);
         finish(&RealTime, &mut [&mut a, &mut b]);
         memory.close();
         a.close();
