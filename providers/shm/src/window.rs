@@ -195,6 +195,10 @@ impl OpenWindow {
     pub(crate) fn has_sender(&self) -> bool {
         self.rest < count_of(self.len)
     }
+
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
 }
 
 /// Bytes that the sender has claimed.

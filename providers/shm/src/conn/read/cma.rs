@@ -32,8 +32,6 @@ pub(super) struct Shared {
     /// Its address in the sender's memory.
     from: usize,
     len: usize,
-    /// The sender's number for it.
-    number: u64,
     /// This side could read its part.
     whole: bool,
 }
@@ -150,7 +148,7 @@ impl Conn {
                 window.close(words);
             }
             // The link's end gives the target back, after a violation too.
-            self.receiver.shared = Some(Shared { window, target, from, len, number, whole });
+            self.receiver.shared = Some(Shared { window, target, from, len, whole });
             claimed?;
             if self.receiver.shared.as_ref().is_some_and(|shared| shared.window.has_sender()) {
                 let waits = !self.receiver.shared_is_written(words);
@@ -177,7 +175,7 @@ impl Conn {
         let (Some(Some(written)), Some(shared)) = (ended, self.receiver.shared.take_if(|_| ended != Some(None))) else {
             return Ok(ended.is_none());
         };
-        let Shared { window, mut target, from, len, number, mut whole } = shared;
+        let Shared { window, mut target, from, len, mut whole } = shared;
         if whole && !written {
             // The sender could not write its part.
             let rest = window.sender_from();
@@ -185,7 +183,7 @@ impl Conn {
                 process.is_present(from + rest, len - rest) && cma::read_part(process, from, &mut target, rest..len)
             });
         }
-        self.end_read(link, (number, len), (target, whole, true), events)?;
+        self.end_read(link, (window.number().into(), len), (target, whole, true), events)?;
         Ok(true)
     }
 
