@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -225,7 +226,7 @@ static double peers_end(void)
 	struct rlimit files;
 	struct meeting *meeting;
 	double start;
-	pid_t child;
+	pid_t parent = getpid(), child;
 	int i;
 
 	MUST(getrlimit(RLIMIT_NOFILE, &files) == 0);
@@ -237,6 +238,10 @@ static double peers_end(void)
 	child = fork();
 	MUST(child >= 0);
 	if (child == 0) {
+		/* It would wait for ever if the other side finds no provider. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
 		while (!meeting->listens)
 			usleep(100);
 		be_peers(meeting);
