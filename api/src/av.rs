@@ -7,7 +7,7 @@ use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, FiAddr};
 use ofi_os::membarrier;
 use ofi_sync::handles::Handles;
-use ofi_sync::primitive::{AtomicU64, Ordering};
+use ofi_sync::primitive::real::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// A peer, by its handle in an address vector (`fi_addr_t`, fi_av(3)).

@@ -1,5 +1,8 @@
 //! The pump of a domain's operations: posts them, and reads the queue that reports their ends.
 
+#[cfg(all(test, ofi_loom))]
+mod models;
+
 use crate::buf::{Bytes, Kept};
 use crate::counting::Counting;
 use crate::drivers::Drivers;

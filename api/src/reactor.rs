@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
 use {
     ofi_engine::Watcher,
-    ofi_sync::primitive::{AtomicU64, Ordering},
+    ofi_sync::primitive::real::{AtomicU64, Ordering},
     std::sync::{PoisonError, Weak},
 };
 

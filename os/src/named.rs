@@ -19,7 +19,7 @@ use core::fmt::Write as _;
 use core::ops::Range;
 use core::slice;
 use ofi_core::Instant;
-use ofi_sync::primitive::AtomicU64;
+use ofi_sync::primitive::real::AtomicU64;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -396,7 +396,7 @@ const WORDS: usize = PAGE / size_of::<u64>();
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ofi_sync::primitive::Ordering;
+    use ofi_sync::primitive::real::Ordering;
 
     fn open(name: &str, access: Access) -> io::Result<NamedMemory> {
         open_as(&kind(name), name, access)

@@ -7,7 +7,7 @@ use ofi_core::param::{Param, ParamKind};
 use ofi_engine::Publisher;
 use ofi_engine::report::Published;
 use ofi_os::published::StateFile;
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::real::{AtomicBool, Ordering};
 use std::io::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -8,7 +8,7 @@ use ofi_core::{AddrFormat, Errno};
 use ofi_engine::AddressVector;
 use ofi_engine::av::shared::{HEAD, SharedMemory, initialize, words_for};
 use ofi_os::named::{Access, Layout, NamedMemory};
-use ofi_sync::primitive::AtomicU64;
+use ofi_sync::primitive::real::AtomicU64;
 
 /// The most addresses of a shared address vector. Address space for all of them is reserved, 400
 /// MiB; memory is allocated as they come.

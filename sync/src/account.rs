@@ -52,7 +52,7 @@ impl Account {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
 

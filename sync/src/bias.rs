@@ -17,14 +17,14 @@ use crate::primitive::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 pub type Barrier = fn();
 
 /// Uses in a row that make a thread the owner, at first.
-#[cfg(not(loom))]
+#[cfg(not(ofi_loom))]
 const FIRST_USES: u32 = 64;
-#[cfg(loom)]
+#[cfg(ofi_loom)]
 const FIRST_USES: u32 = 1;
 /// After a revocation a thread needs so many times as many uses.
-#[cfg(not(loom))]
+#[cfg(not(ofi_loom))]
 const GROWTH: u32 = 8;
-#[cfg(loom)]
+#[cfg(ofi_loom)]
 const GROWTH: u32 = 1;
 /// The same at most: the cost of a revocation is then too rare to measure.
 const MOST_USES: u32 = 1 << 24;
@@ -36,10 +36,10 @@ pub(crate) const OWNERS: usize = 8;
 /// Keeps the compiler from reordering; the other side's [`Barrier`] keeps the processor from it.
 #[inline(always)]
 fn light_fence() {
-    #[cfg(not(loom))]
+    #[cfg(not(ofi_loom))]
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     // Loom cannot impose barriers on other threads.
-    #[cfg(loom)]
+    #[cfg(ofi_loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
@@ -85,7 +85,7 @@ impl Bias {
     }
 
     /// Lets the next owner become one after a single use.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(ofi_loom)))]
     pub(crate) fn want_one_use(&self) {
         self.wanted.store(1, Ordering::Relaxed);
     }

@@ -186,7 +186,7 @@ impl Doorbell {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
     use Bed::{Apart, Shared};
@@ -251,7 +251,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ofi_loom))]
 mod models {
     use super::*;
     use crate::primitive::{Arc, AtomicBool};

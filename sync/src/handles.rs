@@ -90,7 +90,7 @@ impl<H: Eq + Hash, S: BuildHasher> Known<H, S> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
     use std::hash::RandomState;
@@ -111,7 +111,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ofi_loom))]
 mod models {
     use super::*;
     use crate::primitive::{Arc, AtomicBool};

@@ -12,17 +12,17 @@ pub const WORDS: usize = 8;
 /// Words per line after the first.
 pub const BODY: usize = WORDS - 1;
 /// Lines per ring.
-#[cfg(not(loom))]
+#[cfg(not(ofi_loom))]
 pub const LINES: u64 = 128;
 /// Lines per ring.
-#[cfg(loom)]
+#[cfg(ofi_loom)]
 pub const LINES: u64 = 4;
 /// Lines that the reader consumes before it publishes its position.
 const TELL_EVERY: u64 = LINES / 4;
 /// Lines that the writer prefetches ahead.
-#[cfg(not(loom))]
+#[cfg(not(ofi_loom))]
 const AHEAD: u64 = 8;
-#[cfg(loom)]
+#[cfg(ofi_loom)]
 const AHEAD: u64 = 1;
 /// The bits of a line's first word that are free for the writer.
 pub const HEAD: u64 = (1 << 48) - 1;
@@ -406,8 +406,8 @@ pub fn take_ready(word: &AtomicU64) -> u64 {
     if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ofi_loom))]
 mod models;

@@ -136,7 +136,7 @@ impl<T> Drop for UnlockedGuard<'_, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
 

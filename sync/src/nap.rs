@@ -58,22 +58,22 @@ impl Nap {
 /// cannot come between the two halves of a swap, so it gets swaps only: they see the latest value.
 #[inline(always)]
 fn set(word: &AtomicBool, value: bool) {
-    #[cfg(loom)]
+    #[cfg(ofi_loom)]
     word.swap(value, Ordering::SeqCst);
-    #[cfg(not(loom))]
+    #[cfg(not(ofi_loom))]
     word.store(value, Ordering::SeqCst);
 }
 
 /// The same for a look at a word.
 #[inline(always)]
 fn get(word: &AtomicBool) -> bool {
-    #[cfg(loom)]
+    #[cfg(ofi_loom)]
     return word.fetch_or(false, Ordering::SeqCst);
-    #[cfg(not(loom))]
+    #[cfg(not(ofi_loom))]
     word.load(Ordering::SeqCst)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
 
@@ -89,7 +89,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ofi_loom))]
 mod models {
     use super::*;
     use crate::primitive::Arc;

@@ -19,9 +19,9 @@ const HELD: u32 = 1;
 const AWAITED: u32 = 2;
 
 /// Looks at a held lock before a thread sleeps: most are held for less time than sleeping takes.
-#[cfg(not(loom))]
+#[cfg(not(ofi_loom))]
 const LOOKS: u32 = 7;
-#[cfg(loom)]
+#[cfg(ofi_loom)]
 const LOOKS: u32 = 0;
 
 /// Looks until something is so; false if that takes longer than to sleep. It looks ever more
@@ -251,7 +251,7 @@ impl<T> Drop for ParkGuard<'_, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
     use std::time::Duration;
@@ -345,7 +345,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ofi_loom))]
 mod models {
     use super::*;
     use crate::primitive::Arc;

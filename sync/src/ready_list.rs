@@ -6,8 +6,9 @@
 //! the check finds work created before it; the producer of later work sees the flag cleared and
 //! marks it again.
 
-use crate::primitive::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::primitive::{AtomicBool, AtomicU32, Mutex, Ordering};
 use core::fmt;
+use std::sync::Arc;
 
 /// A pollable's ready flag, and the ready lists that it queues on.
 #[derive(Debug, Default)]
@@ -160,7 +161,7 @@ impl ReadyList {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
 
@@ -186,7 +187,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ofi_loom))]
 mod models {
     use super::*;
 

@@ -3,7 +3,7 @@
 
 /// A number of the calling thread, unique among the running ones: not 0, and a multiple of
 /// [`OWNERS`](crate::bias::OWNERS). A later thread may have it again.
-#[cfg(all(not(loom), target_arch = "x86_64"))]
+#[cfg(all(not(ofi_loom), target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) fn id() -> usize {
     let id;
@@ -16,7 +16,7 @@ pub(crate) fn id() -> usize {
 
 /// A number of the calling thread, unique among the running ones: not 0, and a multiple of
 /// [`OWNERS`](crate::bias::OWNERS). A later thread may have it again.
-#[cfg(all(not(loom), target_arch = "aarch64"))]
+#[cfg(all(not(ofi_loom), target_arch = "aarch64"))]
 #[inline(always)]
 pub(crate) fn id() -> usize {
     let id;
@@ -29,7 +29,7 @@ pub(crate) fn id() -> usize {
 
 /// A number of the calling thread, unique among the running ones: not 0, and a multiple of
 /// [`OWNERS`](crate::bias::OWNERS). A later thread may have it again.
-#[cfg(all(not(loom), not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(all(not(ofi_loom), not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub(crate) fn id() -> usize {
     #[repr(align(8))]
     struct Own(#[expect(dead_code, reason = "only its address matters")] u8);
@@ -40,7 +40,7 @@ pub(crate) fn id() -> usize {
 }
 
 /// Identifies the calling thread of a model.
-#[cfg(loom)]
+#[cfg(ofi_loom)]
 pub(crate) fn id() -> usize {
     use core::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();
@@ -48,7 +48,7 @@ pub(crate) fn id() -> usize {
     (hasher.finish() as usize | 1) * crate::bias::OWNERS
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::id;
 

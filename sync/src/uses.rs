@@ -70,7 +70,7 @@ impl Uses {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ofi_loom)))]
 mod tests {
     use super::*;
 
@@ -88,7 +88,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ofi_loom))]
 mod models {
     use super::*;
     use crate::primitive::{Arc, AtomicBool};

@@ -13,7 +13,7 @@ use core::fmt;
 use core::ops::Range;
 use ofi_core::addr::MAX_LEN;
 use ofi_core::{Addr, Errno, FiAddr};
-use ofi_sync::primitive::{AtomicU64, Ordering, fence};
+use ofi_sync::primitive::real::{AtomicU64, Ordering, fence};
 
 /// Memory that several processes share.
 pub trait SharedMemory: fmt::Debug + Send + Sync {

@@ -14,7 +14,6 @@ use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::Arc;
 pub use ofi_sync::ready_list::ReadyFlag;
 use ofi_sync::ready_list::{ReadyList, Waker};
 use patience::Patience;
@@ -22,6 +21,7 @@ pub(crate) use rest::PollCount;
 use rest::{Polled, Resting};
 use slab::Slab;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod arming;

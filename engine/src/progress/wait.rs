@@ -7,8 +7,9 @@ use ofi_core::wait::WaitObject;
 use ofi_core::{Errno, Instant};
 use ofi_sync::doorbell::{Bed, Doorbell, Due};
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{Arc, AtomicU32, Ordering};
+use ofi_sync::primitive::{AtomicU32, Ordering};
 use ofi_sync::ready_list::Waker;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a queue may be waited on (fi_cq(3), `wait_obj`).

@@ -3,7 +3,7 @@
 //! last.
 
 use core::ptr;
-use ofi_sync::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use ofi_sync::primitive::real::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();

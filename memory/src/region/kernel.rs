@@ -8,7 +8,7 @@
 use super::RegionError;
 use super::direct;
 use ofi_core::Errno;
-use ofi_sync::primitive::{AtomicBool, AtomicU32, Ordering};
+use ofi_sync::primitive::real::{AtomicBool, AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

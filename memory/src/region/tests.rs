@@ -2,7 +2,7 @@ use super::*;
 use crate::Buffer;
 use crate::pages::{PAGE, Pages, everything, without_process_vm};
 use core::ptr;
-use ofi_sync::primitive::{AtomicU64, Ordering};
+use ofi_sync::primitive::real::{AtomicU64, Ordering};
 use proptest::prelude::*;
 
 const ANY: MrAccess = MrAccess::empty();

@@ -2,7 +2,7 @@
 //! same lock, so that updates of them are atomic with each other in the whole process.
 
 use core::fmt;
-use ofi_sync::primitive::Mutex;
+use ofi_sync::primitive::real::Mutex;
 use std::sync::{MutexGuard, PoisonError};
 
 const LOCKS: usize = 64;

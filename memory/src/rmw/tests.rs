@@ -9,7 +9,7 @@ use crate::pages::{PAGE, Pages, everything};
 use crate::region::Reach;
 use core::time::Duration;
 use ofi_core::MrAccess;
-use ofi_sync::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use ofi_sync::primitive::real::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::Barrier;
 
 const FAULT: RmwError = RmwError::Region(RegionError::Unreachable(Errno::EFAULT));

@@ -2,7 +2,7 @@
 //! updates where the CPU has such.
 
 use ofi_core::AtomicOp;
-use ofi_sync::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use ofi_sync::primitive::real::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// The bits of an element.
 pub(super) trait Word: Copy + Eq {

@@ -12,7 +12,7 @@ use ofi_rig::{Message, Receive, Side, Target, expect, finish};
 use ofi_sim::node::{Node, Options, addr, open_node};
 use ofi_sim::seeds;
 use ofi_sim::{Faults, World};
-use ofi_sync::primitive::AtomicU64;
+use ofi_sync::primitive::real::AtomicU64;
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::collections::HashSet;
 use std::sync::Arc;

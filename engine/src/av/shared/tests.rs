@@ -3,7 +3,7 @@ use crate::av::AddressVector;
 use core::cell::RefCell;
 use core::net::SocketAddr;
 use ofi_core::RxBits;
-use ofi_sync::primitive::AtomicBool;
+use ofi_sync::primitive::real::AtomicBool;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

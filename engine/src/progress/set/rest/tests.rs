@@ -4,7 +4,8 @@ use super::*;
 use crate::progress::set::FEW;
 use crate::still::{Quiet, Still};
 use ofi_sync::lock::Park;
-use ofi_sync::primitive::{Arc, AtomicU32, Ordering};
+use ofi_sync::primitive::{AtomicU32, Ordering};
+use std::sync::Arc;
 
 /// A progress thread's set, and the endpoint in it.
 struct Thread {
