@@ -4,7 +4,7 @@
 //! through a [`LinkEvents`]. The engine cannot call the transport from an event: the call that
 //! reports the event borrows the transport as a whole, so answers wait until it returns.
 
-use crate::wire::frame::{Header, Violation};
+use crate::wire::frame::{Header, MAX_PAYLOAD, Violation};
 use core::time::Duration;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -255,6 +255,8 @@ pub trait Transport: Send + Sized + 'static {
     /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try; 0 for
     /// a transport without it.
     const INLINE_MAX: usize = 0;
+    /// The longest message that [`Transport::offer`] is asked to take, in bytes.
+    const MAX_OFFER: usize = MAX_PAYLOAD;
 
     /// The address at which peers reach this endpoint.
     fn local_addr(&self) -> Addr;

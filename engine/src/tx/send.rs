@@ -11,7 +11,7 @@ use crate::peer::credit::{LEAST_EAGER, cost_of};
 use crate::peer::link::{Arrivals, Link};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
-use crate::wire::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo};
+use crate::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_core::{Errno, OpFlags};
 use ofi_memory::{Lent, Ticket};
 use ofi_sync::lock::LockKind;
@@ -284,7 +284,7 @@ impl Tx {
                 let header = Frame::Rts { id: number, len: len as u64, info: send.info }.encode();
                 let (buffer, token) = (&mut send.lent.buffer, Token(number));
                 let stage = if preview == 0
-                    && (1..=MAX_PAYLOAD).contains(&len)
+                    && (1..=T::MAX_OFFER).contains(&len)
                     && transport.offer(id, &header, Payload { buffer, from: 0, len, token, inject: false })
                 {
                     Some(SendStage::Offered { link: id })

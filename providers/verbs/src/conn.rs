@@ -1,9 +1,12 @@
 //! One connection: frames become segments in the slots of the peer, and segments become frames.
-//! Invariant: the segments of a frame follow each other, and a kept payload is in the queue until
-//! the caller of [`Conn::push`] or [`Conn::end`] gets it back.
+//! Invariant: the segments of a frame follow each other, and a kept payload is in the queue or
+//! among the offers until the caller of [`Conn::push`], [`Conn::handle_outcome`] or [`Conn::end`]
+//! gets it back.
 
 use crate::device::{Pair, RECEIVES, SLOT};
-use crate::wire::{Credits, Grant, Kind, Segment};
+use crate::offers::{self, Offers};
+use crate::wire::{Credits, Grant, Kind, MAX_OFFER, Offer, Outcome, Segment};
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Cause, Errno};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token};
 use ofi_engine::wire::frame::{Header, Violation};
@@ -18,7 +21,7 @@ const MOST_COPIED: usize = 128 << 10;
 
 /// One side of a connection.
 #[derive(Debug)]
-pub(crate) struct Conn<P> {
+pub(crate) struct Conn<P: Pair> {
     pub(crate) pair: P,
     pub(crate) remote: Addr,
     pub(crate) credits: Credits,
@@ -26,6 +29,7 @@ pub(crate) struct Conn<P> {
     peer_slot: usize,
     queue: VecDeque<Item>,
     copied: usize,
+    offers: Offers<P>,
     /// The engine submits nothing more until it hears of room.
     stalled: bool,
     arriving: Option<PartialPayload>,
@@ -87,6 +91,10 @@ enum Attempt {
     Broken,
 }
 
+fn violation(Violation(what): Violation) -> Down {
+    Down::violation(what)
+}
+
 fn unreadable() -> Down {
     Down::new(Cause::Absent, Errno::EFAULT, "the memory of the message cannot be read")
 }
@@ -100,6 +108,7 @@ impl<P: Pair> Conn<P> {
             peer_slot: 0,
             queue: VecDeque::new(),
             copied: 0,
+            offers: Offers::new(),
             stalled: false,
             arriving: None,
             broken: None,
@@ -120,9 +129,9 @@ impl<P: Pair> Conn<P> {
         self.broken.take()
     }
 
-    /// Whether everything submitted has reached the peer's device.
+    /// Whether everything submitted has reached the peer's device, and every offer has its outcome.
     pub(crate) fn is_sent(&self) -> bool {
-        self.queue.is_empty() && self.pair.is_sent()
+        self.queue.is_empty() && !self.offers.has_open() && self.pair.is_sent()
     }
 
     fn fail(&mut self, error: &io::Error) {
@@ -170,6 +179,130 @@ impl<P: Pair> Conn<P> {
         };
         self.queue.push_back(Item { kind: Kind::Frame, header: Some(*header), source, len, at, stage });
         if kept { Submitted::Kept } else { Submitted::Done }
+    }
+
+    /// Whether a message of this length can be offered.
+    pub(crate) fn may_offer(&self, buffer: &Buffer, len: usize) -> bool {
+        (1..=MAX_OFFER).contains(&len)
+            && buffer.is_one_piece()
+            && self.offers.has_room()
+            && self.queue.len() < MOST_QUEUED
+            && !self.stalled
+            && self.broken.is_none()
+    }
+
+    /// Offers a message to the peer's device; false if that is impossible, and nothing has
+    /// happened. The caller pushes.
+    pub(crate) fn offer(&mut self, header: &Header, payload: Payload<'_>) -> bool {
+        let Payload { from, len, token, .. } = payload;
+        let Some(buffer) = payload.buffer.take_if(|buffer| self.may_offer(buffer, len)) else { return false };
+        match self.pair.expose(buffer, from, len) {
+            Ok(exposed) => {
+                let offer = self.offers.add(token, exposed, len);
+                self.enqueue(Kind::Offer, Some(*header), offer.encode().to_vec());
+                true
+            }
+            Err((buffer, why)) => {
+                *payload.buffer = Some(buffer);
+                self.note_copies(&why);
+                false
+            }
+        }
+    }
+
+    /// Memory cannot be registered: from now on this side's messages are copied.
+    #[cold]
+    fn note_copies(&mut self, why: &io::Error) {
+        if self.offers.refuse() {
+            let to = self.remote.socket();
+            log::log("verbs", Level::Warn, Subsystem::EpData, || {
+                format!("messages to {to} are copied from now on, because the device cannot reach one: {why}")
+            });
+        }
+    }
+
+    /// The peer offers a payload; `answer` says where it goes. The caller has handled its request.
+    pub(crate) fn take_offer(
+        &mut self,
+        link: LinkId,
+        offer: Offer,
+        answer: Disposition,
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Down> {
+        let Offer { number, place, .. } = offer;
+        let target = match answer {
+            Disposition::Done => return self.tell(number, false),
+            Disposition::Into(target) => target,
+        };
+        if target.take == 0 {
+            events.handle_recv_done(link, target).map_err(violation)?;
+            return self.tell(number, true);
+        }
+        match self.pair.read(place, target) {
+            Ok(()) => {
+                self.offers.reading = Some(number);
+                Ok(())
+            }
+            Err((target, why)) => {
+                let from = self.remote.socket();
+                log::log("verbs", Level::Info, Subsystem::EpData, || {
+                    format!("a message from {from} is copied, because the device cannot reach its receive: {why}")
+                });
+                events.handle_recv_retry(link, target);
+                self.tell(number, false)
+            }
+        }
+    }
+
+    /// The device has read an offer.
+    pub(crate) fn finish_read(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), Down> {
+        let read = self.offers.reading.take().zip(self.pair.take_read());
+        let Some((number, target)) = read else { return Ok(()) };
+        events.handle_recv_done(link, target).map_err(violation)?;
+        self.tell(number, true)
+    }
+
+    /// Tells the peer what became of its offer.
+    fn tell(&mut self, number: u32, was_read: bool) -> Result<(), Down> {
+        // A peer has room for no more than these.
+        if self.queue.iter().filter(|item| item.kind == Kind::Outcome).count() >= offers::MOST {
+            return Err(Down::violation("more offers than a side may have open"));
+        }
+        self.enqueue(Kind::Outcome, None, Outcome { number, was_read }.encode().to_vec());
+        Ok(())
+    }
+
+    /// The peer tells what became of an offer of this side.
+    pub(crate) fn handle_outcome(
+        &mut self,
+        link: LinkId,
+        outcome: Outcome,
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Down> {
+        let Some((token, buffer)) = self.offers.finish(outcome) else {
+            return Err(Down::violation("the outcome of an offer that was not made"));
+        };
+        if outcome.was_read {
+            events.handle_send_done(link, token, buffer);
+        } else {
+            events.handle_offer_declined(link, token, buffer);
+        }
+        Ok(())
+    }
+
+    /// Whether an offer is being read, behind which segments wait.
+    pub(crate) const fn is_reading(&self) -> bool {
+        self.offers.reading.is_some()
+    }
+
+    /// A segment has arrived behind the offer that is being read.
+    pub(crate) fn hold(&mut self, slot: u16, len: usize) {
+        self.offers.behind.push_back((slot, len));
+    }
+
+    /// The next segment behind the offer that has been read; `None` while another one is.
+    pub(crate) fn next_held(&mut self) -> Option<(u16, usize)> {
+        if self.is_reading() { None } else { self.offers.behind.pop_front() }
     }
 
     /// Sends a hello or the end behind everything else, whatever waits.
@@ -282,7 +415,6 @@ impl<P: Pair> Conn<P> {
         segment: &Segment<'_>,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
-        let violation = |Violation(what)| Down::violation(what);
         match (segment.kind, arriving.0.take()) {
             (Kind::Frame, None) if segment.bytes.len() == segment.len => {
                 let result = events.handle_frame(link, segment.header, Incoming::Complete(segment.bytes));
@@ -337,12 +469,18 @@ impl<P: Pair> Conn<P> {
 
     /// Gives back everything that the link holds of the engine: it ends.
     pub(crate) fn end(self, link: LinkId, events: &mut impl LinkEvents) {
-        for item in self.queue {
+        let Self { pair, queue, offers, arriving, .. } = self;
+        // The device touches the target of its read no more.
+        let reading = pair.close();
+        for item in queue {
             if let Source::Kept { buffer, token, .. } = item.source {
                 events.handle_send_returned(link, token, buffer);
             }
         }
-        if let Some(target) = self.arriving.and_then(|arriving| arriving.target) {
+        for (token, buffer) in offers.end() {
+            events.handle_send_returned(link, token, buffer);
+        }
+        if let Some(target) = arriving.and_then(|arriving| arriving.target).or(reading) {
             events.handle_recv_retry(link, target);
         }
     }
@@ -353,6 +491,11 @@ impl<P: Pair> Conn<P> {
 pub(crate) struct ArrivingFrame(Option<PartialPayload>);
 
 impl ArrivingFrame {
+    /// Whether the last frame is complete.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Places the next part of a payload; reports the frame when it is complete.
     fn take_part(
         &mut self,
@@ -381,7 +524,7 @@ impl ArrivingFrame {
                 events.handle_recv_failed(link, target, why);
                 Ok(())
             }
-            Some(target) => events.handle_recv_done(link, target).map_err(|Violation(what)| Down::violation(what)),
+            Some(target) => events.handle_recv_done(link, target).map_err(violation),
         }
     }
 }

@@ -3,12 +3,15 @@
 //! so that the transport is tested where no device is.
 //! Invariant: the device and the program never use a slot at the same time. A slot for receiving
 //! is the device's from [`Pair::post_receive`] to its completion; those for sending are a ring.
+//! Memory of the application is the device's while a [`Exposed`] or an unfinished [`Pair::read`]
+//! holds the buffer.
 
 use core::fmt::Debug;
 use core::time::Duration;
 use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
-use ofi_engine::transport::Down;
+use ofi_engine::transport::{Down, RecvTarget};
+use ofi_memory::Buffer;
 use std::io;
 use std::net::SocketAddr;
 
@@ -55,6 +58,8 @@ pub enum Work {
     },
     /// The peer's device has this segment and all before it.
     Sent,
+    /// The payload that [`Pair::read`] reads is in place.
+    Read,
     /// The connection is unusable.
     Failed(Down),
 }
@@ -112,10 +117,29 @@ pub trait Device: Sized + Send + Debug + 'static {
     fn random(&mut self) -> [u8; 16];
 }
 
+/// Where a peer's payload lies for this side's device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its first byte in the peer's address space.
+    pub address: u64,
+    /// The key of its registration.
+    pub key: u32,
+}
+
+/// A payload that the peer's device may read. Dropping it withdraws it.
+pub trait Exposed: Send + Debug + 'static {
+    /// Where it lies for the peer's device.
+    fn place(&self) -> Place;
+    /// Withdraws it: from now on nothing reads the buffer.
+    fn withdraw(self) -> Buffer;
+}
+
 /// One side of a connection. Dropping it ends the connection.
 pub trait Pair: Send + Debug + 'static {
     /// A completion.
     type Done;
+    /// A payload that the peer may read.
+    type Exposed: Exposed;
 
     /// Its key: the slot, and a generation above it.
     fn key(&self) -> u64;
@@ -142,8 +166,25 @@ pub trait Pair: Send + Debug + 'static {
     fn send_last(&mut self, len: usize) -> io::Result<()>;
     /// Whether the peer's device has every segment whose completion is reported.
     fn is_sent(&self) -> bool;
+    /// Lets the peer's device read `len` bytes of a buffer from `from` on.
+    ///
+    /// # Errors
+    /// Why the device cannot reach them: the memory is absent or in pieces, or more would be locked
+    /// than the limit allows.
+    fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Self::Exposed, (Buffer, io::Error)>;
+    /// Starts to read the peer's memory into a target; [`Work::Read`] reports that all of it is in
+    /// place. One at a time.
+    ///
+    /// # Errors
+    /// Why the device cannot reach the target, as for [`Self::expose`].
+    fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
+    /// The target that has been read; `None` if there is none.
+    fn take_read(&mut self) -> Option<RecvTarget>;
     /// Refuses a requested connection; the peer gets `data`.
     fn reject(self, data: &[u8]);
+    /// Ends the connection. Returns the target of an unfinished read, which the device no longer
+    /// touches.
+    fn close(self) -> Option<RecvTarget>;
 }
 
 /// The ring of slots for sending: numbers of segments, modulo 2^15.

@@ -95,22 +95,32 @@ fn failure(doing: &str, status: i32) -> Down {
     Down::new(Cause::Connect, errno, format!("{doing}: {errno:?}"))
 }
 
-/// An error in words. One for lack of memory names the limit of locked memory, in bytes.
-fn in_words(error: &io::Error, limit: Option<u64>) -> String {
+/// An error in words. One for lack of memory names what is to be locked, how many bytes, and the
+/// limit.
+fn in_words(error: &io::Error, (what, bytes): (&str, usize), limit: Option<u64>) -> String {
     match limit {
         Some(limit) if error.raw_os_error() == Some(Errno::ENOMEM.raw()) => format!(
-            "{error}: a connection locks {} KiB of memory, and the limit is {} KiB in all (ulimit -l)",
-            (usize::from(RECEIVES + SENDS) * SLOT) >> 10,
+            "{error}: {what} locks {} KiB of memory, and the limit is {} KiB in all (ulimit -l)",
+            bytes >> 10,
             limit >> 10
         ),
         _ => error.to_string(),
     }
 }
 
+fn limit_of_memory() -> Option<u64> {
+    limits::limit(Limit::LockedMemory).map(|(soft, _)| soft).filter(|soft| *soft != u64::MAX)
+}
+
+/// The error of registering memory.
+fn lack_in_words(error: &io::Error, what: &str, bytes: usize) -> io::Error {
+    io::Error::other(in_words(error, (what, bytes), limit_of_memory()))
+}
+
 fn connect_failure(error: &io::Error) -> Down {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-    let limit = limits::limit(Limit::LockedMemory).map(|(soft, _)| soft).filter(|soft| *soft != u64::MAX);
-    Down::new(Cause::Connect, errno, format!("connect to the peer: {}", in_words(error, limit)))
+    let locks = ("a connection", usize::from(RECEIVES + SENDS) * SLOT);
+    Down::new(Cause::Connect, errno, format!("connect to the peer: {}", in_words(error, locks, limit_of_memory())))
 }
 
 impl System {
@@ -398,10 +408,11 @@ mod tests {
     #[test]
     fn a_lack_of_memory_names_the_limit() {
         let lack = io::Error::from_raw_os_error(Errno::ENOMEM.raw());
-        let text = in_words(&lack, Some(64 << 10));
-        assert!(text.contains("384 KiB") && text.contains("64 KiB in all (ulimit -l)"), "{text}");
-        assert!(!in_words(&lack, None).contains("ulimit"));
+        let locks = ("a connection", 384 << 10);
+        let text = in_words(&lack, locks, Some(64 << 10));
+        assert!(text.contains("a connection locks 384 KiB") && text.contains("64 KiB in all (ulimit -l)"), "{text}");
+        assert!(!in_words(&lack, locks, None).contains("ulimit"));
         let other = io::Error::from_raw_os_error(Errno::EIO.raw());
-        assert!(!in_words(&other, Some(64 << 10)).contains("ulimit"));
+        assert!(!in_words(&other, locks, Some(64 << 10)).contains("ulimit"));
     }
 }

@@ -7,6 +7,7 @@ pub mod device;
 #[allow(unsafe_code, reason = "the calls of libibverbs and librdmacm")]
 pub mod ffi;
 mod offer;
+mod offers;
 pub mod transport;
 mod wire;
 
@@ -32,6 +33,14 @@ pub const CONNECT_TIMEOUT: Param = Param {
     name: "FI_VERBS_CONNECT_TIMEOUT",
     kind: ParamKind::Int,
     help: "Milliseconds that connecting to a peer may take (default: 10000)",
+};
+
+/// The shortest message that the receiver's device reads out of the sender's memory.
+pub const READ_FROM: Param = Param {
+    name: "FI_OFI_VERBS_READ_FROM",
+    kind: ParamKind::Int,
+    help: "Bytes of the shortest message that is not copied: the receiver's device reads it out of the sender's memory, which \
+           both sides register for that time; 0 for none (default: 65536)",
 };
 
 /// The transport over the system's devices, and its listener.
@@ -61,12 +70,16 @@ fn open(addr: Option<Addr>, format: AddrFormat, role: Role, args: &OpenArgs<'_>)
     let doing = || addr.map_or_else(|| "open a device".to_owned(), |addr| format!("listen at {addr}"));
     let system = System::open(addr, role).map_err(|error| Error::os(error, doing()))?;
     let connect_deadline = Duration::from_millis(CONNECT_TIMEOUT.number(10_000));
-    Ok(Verbs::new(system, Settings { connect_deadline, account: args.account.clone() }))
+    let read_from = match READ_FROM.number(64 << 10) {
+        0 => usize::MAX,
+        from => usize::try_from(from).unwrap_or(usize::MAX),
+    };
+    Ok(Verbs::new(system, Settings { connect_deadline, account: args.account.clone(), read_from }))
 }
 
 impl provider::Provider for Provider {
     const NAME: &'static str = "verbs";
-    const PARAMS: &'static [Param] = &[IFACE, CONNECT_TIMEOUT];
+    const PARAMS: &'static [Param] = &[IFACE, CONNECT_TIMEOUT, READ_FROM];
     type Held = ();
 
     fn offers() -> Vec<Offer> {

@@ -3,19 +3,21 @@
 //! Invariant: a link leaves the table only through `remove`, whose callers return what it holds.
 
 mod listening;
+mod segments;
 
 use crate::conn::{Conn, Report};
-use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT, Work};
-use crate::wire::{self, Grant, Kind};
+use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT};
+use crate::wire::{self, Grant, Kind, MAX_OFFER};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, AddrFormat, Cause, Errno, Error, Instant};
 use ofi_engine::transport::{
     ConnectRequest, ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token,
-    Transport, Urgency, Verdict,
+    Transport, Urgency,
 };
 use ofi_engine::wire::frame::Header;
+use ofi_memory::Buffer;
 use ofi_sync::account::Account;
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
@@ -44,6 +46,8 @@ pub struct Settings {
     pub connect_deadline: Duration,
     /// Charged for half-open connections.
     pub account: Arc<Account>,
+    /// The shortest message that the receiver's device reads where it lies, in bytes.
+    pub read_from: usize,
 }
 
 /// Links over the connections of a device.
@@ -84,7 +88,7 @@ struct Scratch<D: Device> {
 }
 
 #[derive(Debug)]
-struct Link<P> {
+struct Link<P: Pair> {
     conn: Conn<P>,
     state: State,
 }
@@ -109,7 +113,7 @@ enum State {
 
 /// A connect request that a listener has handed out.
 #[derive(Debug)]
-pub struct Pending<P>(Conn<P>);
+pub struct Pending<P: Pair>(Conn<P>);
 
 fn id(slot: usize) -> LinkId {
     LinkId(u32::try_from(slot).unwrap_or(u32::MAX))
@@ -119,7 +123,7 @@ fn own_grant() -> Grant {
     Grant { slots: RECEIVES, slot: SLOT }
 }
 
-impl<P> Link<P> {
+impl<P: Pair> Link<P> {
     const fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Connecting { deadline, .. } | State::Refused { deadline } => Some(deadline),
@@ -287,73 +291,6 @@ impl<D: Device> VerbsTransport<D> {
         }
     }
 
-    /// Handles a completion. An error ends its link.
-    fn handle_work(
-        &mut self,
-        slot: usize,
-        work: Work,
-        events: &mut impl LinkEvents,
-        asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
-    ) -> core::result::Result<(), Down> {
-        let (at, len) = match work {
-            Work::Sent => return Ok(()),
-            // The connection manager will say why connecting fails.
-            Work::Failed(_) if matches!(self.links[slot].state, State::Connecting { .. }) => return Ok(()),
-            Work::Failed(why) => return Err(why),
-            Work::Received { slot, len } => (slot, len),
-        };
-        let Link { conn, state } = &mut self.links[slot];
-        let (link, remote) = (id(slot), conn.remote);
-        let (mut hello, mut is_open) = (None, false);
-        conn.receive(at, len, |arriving, segment| match (segment.kind, &*state) {
-            (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(()),
-            (Kind::Answer, State::Asking) => {
-                is_open = true;
-                events.handle_connected(link, segment.bytes)
-            }
-            (Kind::Hello, State::Silent) => {
-                hello = Some(segment.bytes.to_vec());
-                Ok(())
-            }
-            (Kind::Frame | Kind::More | Kind::Failed, State::Open) => {
-                Conn::<D::Pair>::handle_frame(arriving, link, segment, events)
-            }
-            (Kind::Bye, State::Open) => {
-                let text = format!("the peer at {remote} has ended the link");
-                Err(Down::new(Cause::Broken, Errno::ECONNRESET, text))
-            }
-            _ => Err(Down::violation("a segment out of turn")),
-        })?;
-        if is_open {
-            self.set_state(slot, State::Open);
-        }
-        let Some(hello) = hello else { return Ok(()) };
-        self.forget_half_open(self.links[slot].conn.pair.key());
-        if let Some(asked) = asked {
-            let Some(mut link) = self.remove(slot) else { return Ok(()) };
-            self.device.release(&mut link.conn.pair);
-            let to = Addr::from(self.device.local_addr());
-            asked.push(ConnectRequest { request: Pending(link.conn), hello, from: remote, to });
-            return Ok(());
-        }
-        match events.handle_connect_request(link, &hello, &remote, |name| vouches(&remote, name)) {
-            Verdict::Accept(answer) => {
-                self.set_state(slot, State::Open);
-                self.links[slot].conn.enqueue(Kind::Answer, None, answer);
-            }
-            Verdict::Refuse(answer) => self.refuse_link(slot, answer),
-        }
-        Ok(())
-    }
-
-    fn refuse_link(&mut self, slot: usize, answer: Vec<u8>) {
-        let deadline = self.device.now() + REFUSED;
-        self.set_state(slot, State::Refused { deadline });
-        let conn = &mut self.links[slot].conn;
-        conn.enqueue(Kind::Answer, None, answer);
-        conn.enqueue(Kind::Bye, None, Vec::new());
-    }
-
     /// Handles the completions of all links. True if there were any.
     fn handle_completions(
         &mut self,
@@ -473,6 +410,7 @@ fn vouches(from: &Addr, name: &Addr) -> bool {
 impl<D: Device> Transport for VerbsTransport<D> {
     type Request = Pending<D::Pair>;
     const POLLED: bool = true;
+    const MAX_OFFER: usize = MAX_OFFER;
 
     fn local_addr(&self) -> Addr {
         self.device.local_addr().into()
@@ -514,6 +452,20 @@ impl<D: Device> Transport for VerbsTransport<D> {
     fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
         let payload = Payload { buffer: &mut None, from: 0, len: 0, token: Token(u32::MAX), inject: true };
         self.submit(link, header, payload, urgency).into()
+    }
+
+    fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {
+        let may = |link: &Link<D::Pair>| link.conn.may_offer(buffer, len);
+        len >= self.settings.read_from && self.links.get(link.index()).is_some_and(may)
+    }
+
+    fn offer(&mut self, link: LinkId, header: &Header, payload: Payload<'_>) -> bool {
+        let conn = self.links.get_mut(link.index()).filter(|_| payload.len >= self.settings.read_from);
+        let is_offered = conn.is_some_and(|Link { conn, .. }| conn.offer(header, payload));
+        if is_offered {
+            self.push(link.index());
+        }
+        is_offered
     }
 
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool {

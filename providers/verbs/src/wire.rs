@@ -1,5 +1,5 @@
 //! The protocol between two transports: what a segment is, and who may send one.
-//! Little-endian, version 1. A segment lies in one slot of the receiver:
+//! Little-endian, version 2. A segment lies in one slot of the receiver:
 //!
 //! ```text
 //! kind u8 · header length u8 · returned credits u16 · length u32 · bytes
@@ -9,19 +9,22 @@
 //! More      length 0; bytes: the next part of the payload
 //! Failed    length 0: the rest of the payload cannot be read
 //! Bye       length 0: nothing follows
+//! Offer     length 24; bytes: the header of a message's request, then what the receiver's device
+//!           may read: number u32 · key u32 · address u64 · length u64
+//! Outcome   length 5; bytes: the number of an offer u32 · 1 if the payload was read, 0 if not u8
 //!
 //! private data of a request and its answer: "OFIV" · version u16 · slots u16 · bytes of a slot u32
 //! private data of a refusal: "OFIV" · version u16
 //! ```
 
-use crate::device::RECEIVES;
+use crate::device::{Place, RECEIVES};
 use ofi_engine::wire::frame::{MAX_HEADER, MAX_PAYLOAD};
 use ofi_engine::wire::hello;
 
 /// Bytes before those of the kind.
 pub(crate) const PREFIX: usize = 8;
 /// The version of the protocol.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"OFIV";
 /// The fewest slots of a peer: with half of them unreported, a segment that returns credits must
 /// not call for another one.
@@ -30,6 +33,9 @@ const LEAST_SLOTS: u16 = 4;
 const LEAST_SLOT: usize = 1024;
 const _: () = assert!(RECEIVES >= LEAST_SLOTS);
 const _: () = assert!(PREFIX + hello::MAX_LEN <= LEAST_SLOT && PREFIX + MAX_HEADER <= LEAST_SLOT);
+
+/// The longest payload of an offer.
+pub(crate) const MAX_OFFER: usize = 1 << 30;
 
 /// What a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +47,22 @@ pub(crate) enum Kind {
     More,
     Failed,
     Bye,
+    Offer,
+    Outcome,
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [Self::Credits, Self::Hello, Self::Answer, Self::Frame, Self::More, Self::Failed, Self::Bye];
+    const ALL: [Self; 9] = [
+        Self::Credits,
+        Self::Hello,
+        Self::Answer,
+        Self::Frame,
+        Self::More,
+        Self::Failed,
+        Self::Bye,
+        Self::Offer,
+        Self::Outcome,
+    ];
 
     fn parse(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
@@ -73,7 +91,7 @@ impl<'a> Segment<'a> {
         let credits = u16::from_le_bytes([c0, c1]);
         let len = usize::try_from(u32::from_le_bytes([l0, l1, l2, l3])).unwrap_or(usize::MAX);
         let header = usize::from(header);
-        if header != 0 && kind != Kind::Frame || header > MAX_HEADER {
+        if header != 0 && !matches!(kind, Kind::Frame | Kind::Offer) || header > MAX_HEADER {
             return Err("a header that is too long");
         }
         let Some((header, bytes)) = rest.split_at_checked(header) else {
@@ -84,6 +102,8 @@ impl<'a> Segment<'a> {
             Kind::Hello | Kind::Answer => len == bytes.len() && len <= hello::MAX_LEN,
             Kind::Frame => bytes.len() <= len && len <= MAX_PAYLOAD,
             Kind::More => len == 0 && !bytes.is_empty(),
+            Kind::Offer => len == bytes.len() && len == Offer::LEN,
+            Kind::Outcome => len == bytes.len() && len == Outcome::LEN,
         };
         if fits { Ok(Self { kind, credits, header, len, bytes }) } else { Err("a segment of the wrong length") }
     }
@@ -96,6 +116,71 @@ impl<'a> Segment<'a> {
         out[4..PREFIX].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
         out[PREFIX..PREFIX + header.len()].copy_from_slice(header);
         PREFIX + header.len()
+    }
+}
+
+/// A payload that the receiver's device may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// The sender's number for it.
+    pub(crate) number: u32,
+    pub(crate) place: Place,
+    /// Of the payload, in bytes.
+    pub(crate) len: usize,
+}
+
+impl Offer {
+    const LEN: usize = 24;
+
+    pub(crate) fn encode(self) -> [u8; Self::LEN] {
+        let Self { number, place: Place { address, key }, len } = self;
+        let mut out = [0; Self::LEN];
+        out[..4].copy_from_slice(&number.to_le_bytes());
+        out[4..8].copy_from_slice(&key.to_le_bytes());
+        out[8..16].copy_from_slice(&address.to_le_bytes());
+        out[16..].copy_from_slice(&(len as u64).to_le_bytes());
+        out
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        const SHORT: &str = "an offer of the wrong length";
+        let (number, rest) = bytes.split_first_chunk().ok_or(SHORT)?;
+        let (key, rest) = rest.split_first_chunk().ok_or(SHORT)?;
+        let (address, rest) = rest.split_first_chunk().ok_or(SHORT)?;
+        let len = u64::from_le_bytes(*rest.first_chunk().ok_or(SHORT)?);
+        let len = usize::try_from(len).ok().filter(|len| (1..=MAX_OFFER).contains(len));
+        Ok(Self {
+            number: u32::from_le_bytes(*number),
+            place: Place { address: u64::from_le_bytes(*address), key: u32::from_le_bytes(*key) },
+            len: len.ok_or("an offer of no bytes, or of too many")?,
+        })
+    }
+}
+
+/// What became of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The number of the offer.
+    pub(crate) number: u32,
+    /// The payload was read; otherwise the receiver asks for it as for any other.
+    pub(crate) was_read: bool,
+}
+
+impl Outcome {
+    const LEN: usize = 5;
+
+    pub(crate) fn encode(self) -> [u8; Self::LEN] {
+        let [a, b, c, d] = self.number.to_le_bytes();
+        [a, b, c, d, u8::from(self.was_read)]
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        match *bytes {
+            [a, b, c, d, was_read @ (0 | 1)] => {
+                Ok(Self { number: u32::from_le_bytes([a, b, c, d]), was_read: was_read == 1 })
+            }
+            _ => Err("an outcome that says neither yes nor no"),
+        }
     }
 }
 
@@ -218,6 +303,20 @@ mod tests {
                 prop_assert!(segment.len <= MAX_PAYLOAD && segment.header.len() <= MAX_HEADER);
             }
             let _ = Grant::parse(&bytes);
+            if let Ok(offer) = Offer::parse(&bytes) {
+                prop_assert!(bytes.len() >= Offer::LEN && (1..=MAX_OFFER).contains(&offer.len));
+            }
+            if let Ok(outcome) = Outcome::parse(&bytes) {
+                prop_assert_eq!(&outcome.encode()[..], &bytes[..]);
+            }
+        }
+
+        #[test]
+        fn an_offer_is_read_as_it_was_written(number: u32, key: u32, address: u64, len in 1..=MAX_OFFER, was_read: bool) {
+            let offer = Offer { number, place: Place { address, key }, len };
+            prop_assert_eq!(Offer::parse(&offer.encode()), Ok(offer));
+            let outcome = Outcome { number, was_read };
+            prop_assert_eq!(Outcome::parse(&outcome.encode()), Ok(outcome));
         }
 
         #[test]
@@ -308,6 +407,15 @@ mod tests {
             assert!(Grant::parse(&data).is_err(), "{at}");
         }
         assert!(Grant::parse(&data[..11]).is_err() && Grant::parse(&[]).is_err());
+    }
+
+    #[test]
+    fn offers_of_nothing_and_of_too_much_are_refused() {
+        for len in [0, MAX_OFFER + 1, usize::MAX] {
+            let offer = Offer { number: 1, place: Place { address: 4096, key: 7 }, len };
+            assert!(Offer::parse(&offer.encode()).is_err(), "{len}");
+        }
+        assert!(Outcome::parse(&[0, 0, 0, 0, 2]).is_err());
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) struct Mr {
     length: usize,
     handle: u32,
     pub(crate) lkey: u32,
-    rkey: u32,
+    pub(crate) rkey: u32,
 }
 
 /// `struct ibv_sge`.
@@ -78,7 +78,8 @@ pub(crate) struct RecvWr {
     pub(crate) num_sge: c_int,
 }
 
-/// `struct ibv_send_wr`; the members behind `imm_data` are for other operations than send.
+/// `struct ibv_send_wr`; the members behind `imm_data` depend on the operation: of a read, the
+/// address in the peer's memory, then the key in the first half of the next word.
 #[repr(C)]
 pub(crate) struct SendWr {
     pub(crate) wr_id: u64,
@@ -93,10 +94,14 @@ pub(crate) struct SendWr {
 
 /// `IBV_WR_SEND`.
 pub(crate) const WR_SEND: c_int = 2;
+/// `IBV_WR_RDMA_READ`.
+pub(crate) const WR_RDMA_READ: c_int = 4;
 /// `IBV_SEND_SIGNALED`.
 pub(crate) const SEND_SIGNALED: u32 = 2;
 /// `IBV_ACCESS_LOCAL_WRITE`.
 pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
+/// `IBV_ACCESS_REMOTE_READ`.
+pub(crate) const ACCESS_REMOTE_READ: c_int = 4;
 /// `IBV_QPT_RC`.
 pub(crate) const QPT_RC: c_int = 2;
 /// `IBV_WC_WR_FLUSH_ERR`.
@@ -210,6 +215,7 @@ const _: () = assert!(size_of::<SendWr>() == 128 && offset_of!(SendWr, imm_data)
 const _: () = assert!(size_of::<RecvWr>() == 32 && size_of::<Sge>() == 16);
 const _: () = assert!(size_of::<WorkCompletion>() == 48 && offset_of!(WorkCompletion, byte_len) == 20);
 const _: () = assert!(size_of::<QpInitAttr>() == 64 && offset_of!(QpInitAttr, qp_type) == 52);
+const _: () = assert!(offset_of!(SendWr, others) == 40 && offset_of!(Mr, rkey) == 40);
 const _: () = assert!(offset_of!(Mr, lkey) == 36 && offset_of!(CompChannel, fd) == 8);
 const _: () = assert!(offset_of!(CmId, source) == 32 && offset_of!(CmId, destination) == 160);
 const _: () = assert!(size_of::<ConnParam>() == 24 && offset_of!(ConnParam, qp_num) == 16);

@@ -1,10 +1,13 @@
-//! The slots of a connection: memory that the device may access while it is registered.
+//! Memory that a device may access while it is registered: the slots of a connection, and buffers
+//! of the application.
 #![allow(unsafe_code)]
 
-use super::Domain;
-use super::layout::{ACCESS_LOCAL_WRITE, Mr};
-use crate::device::SLOT;
-use core::ptr::NonNull;
+use super::layout::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, Mr};
+use super::{Domain, lack_in_words};
+use crate::device::{Exposed, Place, SLOT};
+use core::ffi::c_int;
+use core::ptr::{self, NonNull};
+use ofi_memory::Buffer;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::sync::Arc;
@@ -12,17 +15,134 @@ use std::sync::Arc;
 /// The alignment of slots: pages.
 const ALIGN: usize = 4096;
 
+/// What a device may do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// This side's device writes it.
+    Write,
+    /// The peer's device reads it.
+    ReadByPeer,
+}
+
+impl Access {
+    const fn flags(self) -> c_int {
+        match self {
+            Self::Write => ACCESS_LOCAL_WRITE,
+            Self::ReadByPeer => ACCESS_REMOTE_READ,
+        }
+    }
+}
+
+/// A registration: while it lasts, the device may access the memory.
+#[derive(Debug)]
+struct Registration {
+    mr: NonNull<Mr>,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: the library's calls for a registration may come from any thread.
+unsafe impl Send for Registration {}
+
+impl Registration {
+    /// Registers `len` bytes from `base` on.
+    ///
+    /// # Safety
+    /// The memory is the device's until this value is dropped.
+    unsafe fn new(domain: &Arc<Domain>, base: *mut u8, len: usize, access: Access) -> io::Result<Self> {
+        let register = domain.libraries.verbs.ibv_reg_mr;
+        // SAFETY: the protection domain is open; absent memory is an error of the call.
+        let mr = unsafe { register(domain.pd.as_ptr(), base.cast(), len, access.flags()) };
+        Ok(Self { mr: NonNull::new(mr).ok_or_else(io::Error::last_os_error)?, domain: domain.clone() })
+    }
+
+    fn keys(&self) -> (u32, u32) {
+        // SAFETY: the registration lasts as long as this value.
+        let mr = unsafe { self.mr.as_ref() };
+        (mr.lkey, mr.rkey)
+    }
+
+    /// Ends it; false if the device may still access the memory.
+    fn end(&self) -> bool {
+        // SAFETY: registered once; only the owner's drop calls this.
+        unsafe { (self.domain.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) == 0 }
+    }
+}
+
+/// Part of a buffer that a device may access. Invariant: `buffer` is `Some` until it is given back,
+/// and the registration ends before that.
+#[derive(Debug)]
+pub struct Registered {
+    registration: Registration,
+    address: u64,
+    buffer: Option<Buffer>,
+}
+
+impl Registered {
+    /// Registers `len` bytes of a buffer from `from` on.
+    pub(super) fn new(
+        domain: &Arc<Domain>,
+        buffer: Buffer,
+        (from, len): (usize, usize),
+        access: Access,
+    ) -> Result<Self, (Buffer, io::Error)> {
+        let end = from.checked_add(len);
+        if !buffer.is_one_piece() || end.is_none_or(|end| end > buffer.len()) {
+            return Err((buffer, io::Error::new(io::ErrorKind::InvalidInput, "it is in several pieces")));
+        }
+        let address = buffer.address() + from;
+        let base = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: this value keeps the buffer until the registration has ended; whoever has lent
+        // the memory for the buffer leaves it alone until the buffer comes back.
+        match unsafe { Registration::new(domain, base, len, access) } {
+            Ok(registration) => Ok(Self { registration, address: address as u64, buffer: Some(buffer) }),
+            Err(error) => Err((buffer, lack_in_words(&error, "a message", len))),
+        }
+    }
+
+    /// The address of the first byte, for the device.
+    pub(super) const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The key for this side's device.
+    pub(super) fn lkey(&self) -> u32 {
+        self.registration.keys().0
+    }
+
+    /// Ends the registration, and gives the buffer back.
+    pub(super) fn end(mut self) -> Buffer {
+        self.registration.end();
+        self.buffer.take().unwrap_or_else(Buffer::empty)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if self.buffer.is_some() {
+            self.registration.end();
+        }
+    }
+}
+
+impl Exposed for Registered {
+    fn place(&self) -> Place {
+        Place { address: self.address, key: self.registration.keys().1 }
+    }
+
+    fn withdraw(self) -> Buffer {
+        self.end()
+    }
+}
+
 /// Registered slots. Invariant: the memory exists for as long as the registration.
 #[derive(Debug)]
 pub(crate) struct Slots {
     base: NonNull<u8>,
     count: u16,
-    mr: NonNull<Mr>,
-    domain: Arc<Domain>,
+    registration: Registration,
 }
 
-// SAFETY: the memory is this value's own, and the library's calls for a registration may come from
-// any thread.
+// SAFETY: the memory is this value's own.
 unsafe impl Send for Slots {}
 
 fn layout(count: u16) -> io::Result<Layout> {
@@ -35,28 +155,20 @@ impl Slots {
         // SAFETY: the layout has a size other than 0.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the protection domain is open; the memory is `layout.size()` bytes of ours.
-        let mr = unsafe {
-            (domain.libraries.verbs.ibv_reg_mr)(
-                domain.pd.as_ptr(),
-                base.as_ptr().cast(),
-                layout.size(),
-                ACCESS_LOCAL_WRITE,
-            )
-        };
-        let Some(mr) = NonNull::new(mr) else {
-            let error = io::Error::last_os_error();
-            // SAFETY: allocated above with this layout, and not registered.
-            unsafe { dealloc(base.as_ptr(), layout) };
-            return Err(error);
-        };
-        Ok(Self { base, count, mr, domain: domain.clone() })
+        // SAFETY: the memory is this value's; its drop frees it once the registration has ended.
+        match unsafe { Registration::new(domain, base.as_ptr(), layout.size(), Access::Write) } {
+            Ok(registration) => Ok(Self { base, count, registration }),
+            Err(error) => {
+                // SAFETY: allocated above with this layout, and not registered.
+                unsafe { dealloc(base.as_ptr(), layout) };
+                Err(error)
+            }
+        }
     }
 
     /// The key of the registration.
     pub(crate) fn lkey(&self) -> u32 {
-        // SAFETY: the registration lasts as long as this value.
-        unsafe { (*self.mr.as_ptr()).lkey }
+        self.registration.keys().0
     }
 
     fn start(&self, slot: u16) -> NonNull<u8> {
@@ -92,10 +204,8 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        // SAFETY: registered once; the owner has destroyed the queue pair that used it.
-        let left = unsafe { (self.domain.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
         // Memory that the device may still access is never reused.
-        if let (0, Ok(layout)) = (left, layout(self.count)) {
+        if let (true, Ok(layout)) = (self.registration.end(), layout(self.count)) {
             // SAFETY: allocated with this layout, and no longer registered.
             unsafe { dealloc(self.base.as_ptr(), layout) };
         }

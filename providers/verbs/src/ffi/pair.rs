@@ -4,15 +4,17 @@
 use super::address;
 use super::channel::Channel;
 use super::layout::{
-    CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED, WR_SEND,
+    CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
+    WR_RDMA_READ, WR_SEND,
 };
-use super::memory::Slots;
+use super::memory::{Access, Registered, Slots};
 use super::queue::Queue;
-use crate::device::{Pair, RECEIVES, Ring, SENDS, SLOT, Work};
+use crate::device::{Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use ofi_core::{Cause, Errno};
-use ofi_engine::transport::Down;
+use ofi_engine::transport::{Down, RecvTarget};
+use ofi_memory::Buffer;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +23,14 @@ use std::sync::Arc;
 const RETRIES: u8 = 7;
 /// The bit of a work request's number that says that it receives.
 const RECEIVE: u64 = 1 << 15;
+/// The number of a work request that reads the peer's memory.
+const READ: u64 = RECEIVE | 1 << 14;
+/// What a connection has in its queues at most: its segments, and a read.
+pub(super) const WORKS: u16 = RECEIVES + SENDS + 1;
+/// Reads of a connection that the devices carry out at a time.
+const READS: u8 = 1;
+/// Bytes that are read at once: less than the longest message of any device (8 MiB on rxe).
+const PIECE: usize = 4 << 20;
 /// Bits of a work request's number below the key.
 const NUMBER_BITS: u32 = 16;
 
@@ -70,6 +80,25 @@ pub(super) struct Joined {
     /// A bit for each slot for receiving that the device has.
     posted: u64,
     ring: Ring,
+    read: Option<Read>,
+}
+
+/// A read of the peer's memory. Dropped after the queue pair is destroyed.
+#[derive(Debug)]
+struct Read {
+    memory: Registered,
+    from: Place,
+    /// Of the target: where the payload goes in its buffer, how many bytes of it, and how many of
+    /// these the device has read or been told to.
+    at: usize,
+    take: usize,
+    asked: usize,
+}
+
+impl Read {
+    fn end(self) -> RecvTarget {
+        RecvTarget { buffer: self.memory.end(), at: self.at, take: self.take }
+    }
 }
 
 const _: () = assert!(RECEIVES <= 64);
@@ -147,7 +176,7 @@ impl QueuePair {
             send_cq: queue.cq(),
             recv_cq: queue.cq(),
             srq: ptr::null_mut(),
-            max_send_wr: u32::from(SENDS),
+            max_send_wr: u32::from(SENDS + 1),
             max_recv_wr: u32::from(RECEIVES),
             max_send_sge: 1,
             max_recv_sge: 1,
@@ -159,7 +188,7 @@ impl QueuePair {
         // SAFETY: the identifier is open and has no queue pair; the domain and queue are its
         // device's.
         result(unsafe { create(self.id.as_ptr(), queue.domain.pd.as_ptr(), &mut attributes) })?;
-        self.joined = Some(Joined { queue, slots, posted: 0, ring: Ring::default() });
+        self.joined = Some(Joined { queue, slots, posted: 0, ring: Ring::default(), read: None });
         (0..RECEIVES).try_for_each(|slot| self.post_receive(slot))
     }
 
@@ -167,8 +196,8 @@ impl QueuePair {
         ConnParam {
             private_data: data.as_ptr().cast(),
             private_data_len: u8::try_from(data.len()).unwrap_or(0),
-            responder_resources: 0,
-            initiator_depth: 0,
+            responder_resources: READS,
+            initiator_depth: READS,
             flow_control: 1,
             retry_count: RETRIES,
             // Credits guarantee a slot, so the device need not try again.
@@ -217,6 +246,12 @@ impl QueuePair {
         Down::new(Cause::Broken, errno, format!("connection{peer}: {text}"))
     }
 
+    fn unusable(&self, error: &io::Error) -> Down {
+        let peer = self.address(true).map_or_else(String::new, |peer| format!(" to {peer}"));
+        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+        Down::new(Cause::Broken, errno, format!("connection{peer}: read the peer's memory: {error}"))
+    }
+
     fn post_send(&mut self, len: usize, last: bool) -> io::Result<()> {
         let (qp, key) = (self.qp(), self.key);
         let Some(joined) = &mut self.joined else { return Err(io::ErrorKind::NotConnected.into()) };
@@ -237,17 +272,61 @@ impl QueuePair {
             imm_data: 0,
             others: [0; 11],
         };
+        // SAFETY: the piece is the slot, which is the device's until its number completes.
+        unsafe { joined.post(qp, &mut work) }
+    }
+
+    /// Has the device read the next piece of the peer's memory.
+    fn post_read(&mut self) -> io::Result<()> {
+        let (qp, key) = (self.qp(), self.key);
+        let missing = || io::Error::from(io::ErrorKind::NotConnected);
+        let joined = self.joined.as_mut().ok_or_else(missing)?;
+        let read = joined.read.as_mut().ok_or_else(missing)?;
+        let count = (read.take - read.asked).min(PIECE);
+        let (offset, from) = (read.asked as u64, read.from);
+        let mut piece = Sge {
+            addr: read.memory.address() + offset,
+            length: u32::try_from(count).unwrap_or(0),
+            lkey: read.memory.lkey(),
+        };
+        read.asked += count;
+        let mut others = [0; 11];
+        others[0] = from.address.wrapping_add(offset);
+        let [a, b, c, d] = from.key.to_ne_bytes();
+        others[1] = u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]);
+        let mut work = SendWr {
+            wr_id: key << NUMBER_BITS | READ,
+            next: ptr::null_mut(),
+            sg_list: &mut piece,
+            num_sge: 1,
+            opcode: WR_RDMA_READ,
+            send_flags: SEND_SIGNALED,
+            imm_data: 0,
+            others,
+        };
+        // SAFETY: the piece is part of registered memory, which `read` keeps until the read has
+        // completed or the queue pair is destroyed.
+        unsafe { joined.post(qp, &mut work) }
+    }
+}
+
+impl Joined {
+    /// Posts work to the send queue.
+    ///
+    /// # Safety
+    /// The memory of its pieces is the device's until the work completes.
+    unsafe fn post(&self, qp: *mut super::layout::Qp, work: &mut SendWr) -> io::Result<()> {
         let mut bad = ptr::null_mut();
         // SAFETY: the device is open, so its table is complete.
-        let post = unsafe { (*joined.queue.domain.context.as_ptr()).ops.post_send };
-        // SAFETY: the queue pair is open; the work and its piece outlive the call, and the slot is
-        // the device's until its number completes.
-        posted(unsafe { post(qp, &mut work, &mut bad) })
+        let post = unsafe { (*self.queue.domain.context.as_ptr()).ops.post_send };
+        // SAFETY: the queue pair is open; the work and its list of pieces outlive the call.
+        posted(unsafe { post(qp, work, &mut bad) })
     }
 }
 
 impl Pair for QueuePair {
     type Done = Done;
+    type Exposed = Registered;
 
     fn key(&self) -> u64 {
         self.key
@@ -261,6 +340,15 @@ impl Pair for QueuePair {
             return Some(Work::Failed(self.failed(done.status)));
         }
         let joined = self.joined.as_mut()?;
+        if done.number == READ {
+            if joined.read.as_ref().is_some_and(|read| read.asked < read.take) {
+                return Some(match self.post_read() {
+                    Ok(()) => Work::Sent,
+                    Err(error) => Work::Failed(self.unusable(&error)),
+                });
+            }
+            return Some(Work::Read);
+        }
         let number = u16::try_from(done.number & (RECEIVE - 1)).ok()?;
         if done.number & RECEIVE == 0 {
             joined.ring.complete(number);
@@ -321,6 +409,40 @@ impl Pair for QueuePair {
 
     fn is_sent(&self) -> bool {
         self.joined.as_ref().is_none_or(|joined| joined.ring.is_done())
+    }
+
+    fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Registered, (Buffer, io::Error)> {
+        let Some(joined) = &self.joined else { return Err((buffer, io::ErrorKind::NotConnected.into())) };
+        Registered::new(&joined.queue.domain, buffer, (from, len), Access::ReadByPeer)
+    }
+
+    fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        let RecvTarget { buffer, at, take } = target;
+        let Some(joined) = self.joined.as_mut().filter(|joined| joined.read.is_none()) else {
+            return Err((RecvTarget { buffer, at, take }, io::ErrorKind::NotConnected.into()));
+        };
+        match Registered::new(&joined.queue.domain, buffer, (at, take), Access::Write) {
+            Ok(memory) => joined.read = Some(Read { memory, from, at, take, asked: 0 }),
+            Err((buffer, error)) => return Err((RecvTarget { buffer, at, take }, error)),
+        }
+        match self.post_read() {
+            Ok(()) => Ok(()),
+            Err(error) => match self.take_read() {
+                Some(target) => Err((target, error)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn take_read(&mut self) -> Option<RecvTarget> {
+        self.joined.as_mut()?.read.take().map(Read::end)
+    }
+
+    fn close(mut self) -> Option<RecvTarget> {
+        let read = self.joined.as_mut().and_then(|joined| joined.read.take());
+        // Destroys the queue pair: the device reads nothing more.
+        drop(self);
+        read.map(Read::end)
     }
 
     fn reject(self, data: &[u8]) {

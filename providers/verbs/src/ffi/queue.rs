@@ -3,7 +3,7 @@
 
 use super::layout::{CompChannel, Context, Cq, Pd, WorkCompletion};
 use super::library::Libraries;
-use crate::device::{RECEIVES, SENDS};
+use super::pair::WORKS;
 use core::ptr::{self, NonNull};
 use ofi_core::wait::Descriptor;
 use std::io;
@@ -66,7 +66,7 @@ impl Queue {
         let verbs = &domain.libraries.verbs;
         // Twice, because the completions of a connection that has ended stay until they are polled.
         let sharers = if shared { SHARERS } else { 1 };
-        let entries = 2 * sharers * usize::from(RECEIVES + SENDS);
+        let entries = 2 * sharers * usize::from(WORKS);
         // SAFETY: the device is open.
         let channel = not_null(unsafe { (verbs.ibv_create_comp_channel)(domain.context.as_ptr()) })?;
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);

@@ -4,6 +4,7 @@ use fastrand::Rng;
 use ofi_conformance::{EndpointMedium, Need};
 use ofi_core::Addr;
 use ofi_engine::provider::{LinkProvider, OpenArgs};
+use ofi_engine::wire::frame::MOST_EAGER;
 use ofi_loopback::{LoopbackTransport, Provider};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Options, RealTime, Side};
@@ -157,7 +158,11 @@ impl EndpointMedium for Hardware {
                 let device = ofi_verbs::ffi::System::open(Some(here), Role::Peer);
                 let device = device.expect("OFI_VERBS_ADDR names the address of an RDMA device");
                 let connect_deadline = Duration::from_secs(10);
-                Ok(VerbsTransport::new(device, verbs::Settings { connect_deadline, account: account.clone() }))
+                let account = account.clone();
+                Ok(VerbsTransport::new(
+                    device,
+                    verbs::Settings { connect_deadline, account, read_from: MOST_EAGER + 1 },
+                ))
             })
         })
     }

@@ -6,6 +6,7 @@ mod same_process;
 mod shm;
 mod tcp;
 mod verbs;
+mod verbs_hostile;
 mod verbs_order;
 mod wire;
 
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     rows.extend(trials::<shm::SharedMemory>(EXPECTED));
     rows.extend(trials::<verbs::Simulated>(EXPECTED));
     rows.push(verbs_order::trial());
+    rows.push(verbs_hostile::trial());
     if verbs::Hardware::is_named() {
         rows.extend(trials::<verbs::Hardware>(EXPECTED));
     }

@@ -6,10 +6,11 @@ use fastrand::Rng;
 use ofi_conformance::{Medium, Need, Nowhere};
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Addr, Cause, Errno, Instant};
-use ofi_engine::transport::Down;
+use ofi_engine::transport::{Down, RecvTarget};
+use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
-use ofi_verbs::device::{Device, Event, Pair, RECEIVES, Ring, SENDS, SLOT, Work};
+use ofi_verbs::device::{Device, Event, Exposed, Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
 use ofi_verbs::ffi::{Role, System};
 use ofi_verbs::transport::{Settings, VerbsTransport};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +18,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// The shortest message that is read where it lies: short, so that random scripts have many.
+const READ_FROM: usize = 512;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,6 +70,7 @@ pub(crate) struct FakeDone {
 enum What {
     Sent(u16),
     Received(u16, Vec<u8>),
+    Read(Place),
 }
 
 /// One side of a connection, as the other one sees it.
@@ -76,6 +81,9 @@ struct Side {
     receives: VecDeque<u16>,
     /// Completions of a connection that no device object polls now.
     pending: Vec<FakeDone>,
+    /// What the other side may read, by key.
+    exposed: BTreeMap<u32, Vec<u8>>,
+    keys: u32,
     has_ended: bool,
 }
 
@@ -118,14 +126,50 @@ pub(crate) struct FakePair {
     slots: Vec<Vec<u8>>,
     buffer: Vec<u8>,
     ring: Ring,
+    reading: Option<RecvTarget>,
     was_refused: bool,
+}
+
+/// A payload that the other side may read.
+#[derive(Debug)]
+pub(crate) struct FakeExposed {
+    wire: Wire,
+    side: usize,
+    place: Place,
+    buffer: Option<Buffer>,
+}
+
+impl Exposed for FakeExposed {
+    fn place(&self) -> Place {
+        self.place
+    }
+    fn withdraw(mut self) -> Buffer {
+        self.buffer.take().expect("it is withdrawn once")
+    }
+}
+
+impl Drop for FakeExposed {
+    fn drop(&mut self) {
+        lock(&self.wire)[self.side].exposed.remove(&self.place.key);
+    }
 }
 
 impl FakePair {
     fn new(wire: Wire, side: usize, from: SocketAddr) -> Self {
         let slots = vec![Vec::new(); usize::from(RECEIVES)];
         let buffer = vec![0; SLOT];
-        Self { key: 0, wire, side, from, request: None, slots, buffer, ring: Ring::default(), was_refused: false }
+        Self {
+            key: 0,
+            wire,
+            side,
+            from,
+            request: None,
+            slots,
+            buffer,
+            ring: Ring::default(),
+            reading: None,
+            was_refused: false,
+        }
     }
 
     fn belong(&mut self, key: u64, reports: &Arc<Reports>) {
@@ -154,6 +198,7 @@ impl FakePair {
 
 impl Pair for FakePair {
     type Done = FakeDone;
+    type Exposed = FakeExposed;
 
     fn key(&self) -> u64 {
         self.key
@@ -171,6 +216,17 @@ impl Pair for FakePair {
                 let len = bytes.len();
                 self.slots[usize::from(slot)] = bytes;
                 Work::Received { slot, len }
+            }
+            What::Read(place) => {
+                let sides = lock(&self.wire);
+                let peer = &sides[1 - self.side];
+                let (Some(bytes), Some(target)) = (peer.exposed.get(&place.key), &mut self.reading) else {
+                    assert!(peer.has_ended, "a payload is withdrawn before it is read");
+                    let text = "the peer has no such memory";
+                    return Some(Work::Failed(Down::new(Cause::Broken, Errno::ECONNRESET, text)));
+                };
+                target.buffer.write_at(target.at, &bytes[..target.take]);
+                Work::Read
             }
         })
     }
@@ -197,6 +253,34 @@ impl Pair for FakePair {
     }
     fn is_sent(&self) -> bool {
         self.ring.is_done()
+    }
+    fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<FakeExposed, (Buffer, io::Error)> {
+        let side = &mut lock(&self.wire)[self.side];
+        side.keys += 1;
+        // Now and then a device has no room for a registration.
+        if side.keys.is_multiple_of(64) {
+            return Err((buffer, io::ErrorKind::OutOfMemory.into()));
+        }
+        let mut bytes = Vec::new();
+        buffer.append_to(from, len, &mut bytes);
+        side.exposed.insert(side.keys, bytes);
+        let place = Place { address: buffer.address() as u64 + from as u64, key: side.keys };
+        Ok(FakeExposed { wire: self.wire.clone(), side: self.side, place, buffer: Some(buffer) })
+    }
+    fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        assert!(self.reading.is_none(), "one read at a time");
+        if from.key.is_multiple_of(8) {
+            return Err((target, io::ErrorKind::OutOfMemory.into()));
+        }
+        self.reading = Some(target);
+        lock(&self.wire)[self.side].complete(What::Read(from));
+        Ok(())
+    }
+    fn take_read(&mut self) -> Option<RecvTarget> {
+        self.reading.take()
+    }
+    fn close(mut self) -> Option<RecvTarget> {
+        self.reading.take()
     }
     fn reject(mut self, data: &[u8]) {
         self.was_refused = true;
@@ -353,7 +437,8 @@ impl Hardware {
         let addr = (role != Role::Initiator).then_some(self.0);
         let device = System::open(addr, role).expect("OFI_VERBS_ADDR names the address of an RDMA device");
         let account = Arc::new(Account::new(usize::MAX));
-        VerbsTransport::new(device, Settings { connect_deadline: Duration::from_secs(10), account })
+        let connect_deadline = Duration::from_secs(10);
+        VerbsTransport::new(device, Settings { connect_deadline, account, read_from: READ_FROM })
     }
 }
 
@@ -405,11 +490,23 @@ impl Simulated {
         self.transport(true, Meanwhile(Some(Box::new(others))))
     }
 
+    /// A device without a transport, which does not listen.
+    pub(crate) fn bare(&self) -> FakeDevice {
+        self.new_device(false, Meanwhile::default())
+    }
+
     fn device(&self, listens: bool) -> VerbsTransport<FakeDevice> {
         self.transport(listens, Meanwhile::default())
     }
 
     fn transport(&self, listens: bool, meanwhile: Meanwhile) -> VerbsTransport<FakeDevice> {
+        let account = Arc::new(Account::new(usize::MAX));
+        let connect_deadline = Duration::from_secs(10);
+        let settings = Settings { connect_deadline, account, read_from: READ_FROM };
+        VerbsTransport::new(self.new_device(listens, meanwhile), settings)
+    }
+
+    fn new_device(&self, listens: bool, meanwhile: Meanwhile) -> FakeDevice {
         let mut net = lock(&self.0);
         net.ports += 1;
         let addr = SocketAddr::from(([10, 0, 0, 1], net.ports));
@@ -417,9 +514,7 @@ impl Simulated {
         if listens {
             net.listeners.insert(addr, reports.clone());
         }
-        let device = FakeDevice { meanwhile, addr, net: self.0.clone(), reports, generation: 0 };
-        let account = Arc::new(Account::new(usize::MAX));
-        VerbsTransport::new(device, Settings { connect_deadline: Duration::from_secs(10), account })
+        FakeDevice { meanwhile, addr, net: self.0.clone(), reports, generation: 0 }
     }
 }
 

@@ -1,0 +1,120 @@
+//! What a completion means for its link: segments that have arrived, and offers that are read.
+
+use super::{Link, Pending, REFUSED, State, VerbsTransport, id, vouches};
+use crate::conn::Conn;
+use crate::device::{Device, Pair, Work};
+use crate::wire::{Kind, Offer, Outcome};
+use ofi_core::{Addr, Cause, Errno};
+use ofi_engine::transport::{ConnectRequest, Disposition, Down, LinkEvents, Verdict};
+use ofi_engine::wire::frame::Violation;
+
+/// What is left to do for a segment once its slot is free again.
+enum Rest {
+    Offered(Offer, Disposition),
+    Outcome(Outcome),
+}
+
+impl<D: Device> VerbsTransport<D> {
+    /// Handles a completion. An error ends its link.
+    pub(super) fn handle_work(
+        &mut self,
+        slot: usize,
+        work: Work,
+        events: &mut impl LinkEvents,
+        asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
+    ) -> core::result::Result<(), Down> {
+        match work {
+            Work::Sent => Ok(()),
+            // The connection manager will say why connecting fails.
+            Work::Failed(_) if matches!(self.links[slot].state, State::Connecting { .. }) => Ok(()),
+            Work::Failed(why) => Err(why),
+            Work::Received { slot: at, len } if self.links[slot].conn.is_reading() => {
+                self.links[slot].conn.hold(at, len);
+                Ok(())
+            }
+            Work::Received { slot: at, len } => self.handle_segment(slot, (at, len), events, asked),
+            Work::Read => {
+                self.links[slot].conn.finish_read(id(slot), events)?;
+                while let Some(segment) = self.links[slot].conn.next_held() {
+                    self.handle_segment(slot, segment, events, None)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Handles a segment that has arrived in a slot. An error ends its link.
+    fn handle_segment(
+        &mut self,
+        slot: usize,
+        (at, len): (u16, usize),
+        events: &mut impl LinkEvents,
+        asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
+    ) -> core::result::Result<(), Down> {
+        let Link { conn, state } = &mut self.links[slot];
+        let (link, remote) = (id(slot), conn.remote);
+        let (mut hello, mut is_open, mut rest) = (None, false, None);
+        conn.receive(at, len, |arriving, segment| match (segment.kind, &*state) {
+            (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(()),
+            (Kind::Answer, State::Asking) => {
+                is_open = true;
+                events.handle_connected(link, segment.bytes)
+            }
+            (Kind::Hello, State::Silent) => {
+                hello = Some(segment.bytes.to_vec());
+                Ok(())
+            }
+            (Kind::Frame | Kind::More | Kind::Failed, State::Open) => {
+                Conn::<D::Pair>::handle_frame(arriving, link, segment, events)
+            }
+            (Kind::Offer, State::Open) if arriving.is_complete() => {
+                let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
+                let answer = events.handle_offer(link, segment.header, offer.len);
+                rest = Some(Rest::Offered(offer, answer.map_err(|Violation(what)| Down::violation(what))?));
+                Ok(())
+            }
+            (Kind::Outcome, State::Open) if arriving.is_complete() => {
+                rest = Some(Rest::Outcome(Outcome::parse(segment.bytes).map_err(Down::violation)?));
+                Ok(())
+            }
+            (Kind::Bye, State::Open) => {
+                let text = format!("the peer at {remote} has ended the link");
+                Err(Down::new(Cause::Broken, Errno::ECONNRESET, text))
+            }
+            _ => Err(Down::violation("a segment out of turn")),
+        })?;
+        match rest {
+            Some(Rest::Offered(offer, answer)) => return conn.take_offer(link, offer, answer, events),
+            Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),
+            None => {}
+        }
+        if is_open {
+            self.set_state(slot, State::Open);
+        }
+        let Some(hello) = hello else { return Ok(()) };
+        self.forget_half_open(self.links[slot].conn.pair.key());
+        if let Some(asked) = asked {
+            let Some(mut link) = self.remove(slot) else { return Ok(()) };
+            self.device.release(&mut link.conn.pair);
+            let to = Addr::from(self.device.local_addr());
+            asked.push(ConnectRequest { request: Pending(link.conn), hello, from: remote, to });
+            return Ok(());
+        }
+        match events.handle_connect_request(link, &hello, &remote, |name| vouches(&remote, name)) {
+            Verdict::Accept(answer) => {
+                self.set_state(slot, State::Open);
+                self.links[slot].conn.enqueue(Kind::Answer, None, answer);
+            }
+            Verdict::Refuse(answer) => self.refuse_link(slot, answer),
+        }
+        Ok(())
+    }
+
+    pub(super) fn refuse_link(&mut self, slot: usize, answer: Vec<u8>) {
+        let deadline = self.device.now() + REFUSED;
+        self.set_state(slot, State::Refused { deadline });
+        let conn = &mut self.links[slot].conn;
+        conn.enqueue(Kind::Answer, None, answer);
+        conn.enqueue(Kind::Bye, None, Vec::new());
+    }
+}

@@ -1,0 +1,160 @@
+//! A peer of the verbs transport that breaks the rules of offers: that ends its link, and nothing
+//! else. It writes its segments by hand (`providers/verbs/src/wire.rs`).
+
+use crate::verbs::Simulated;
+use fastrand::Rng;
+use libtest_mimic::Trial;
+use ofi_conformance::Medium;
+use ofi_core::{Addr, Cause};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
+use ofi_memory::Buffer;
+use ofi_verbs::device::{Device, Event, Pair, Work};
+
+/// Kinds of segments.
+const HELLO: u8 = 1;
+const FRAME: u8 = 3;
+const OFFER: u8 = 7;
+const OUTCOME: u8 = 8;
+/// Bytes of the message that is offered.
+const LEN: u64 = 4096;
+/// Polls until everything that can happen has.
+const POLLS: usize = 100;
+
+/// The private data of a request: version 2, 32 slots of 8 KiB.
+const GRANT: [u8; 12] = [b'O', b'F', b'I', b'V', 2, 0, 32, 0, 0, 0x20, 0, 0];
+
+fn segment(kind: u8, header: &[u8], credits: u16, len: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![kind, u8::try_from(header.len()).expect("headers are short")];
+    out.extend(credits.to_le_bytes());
+    out.extend(u32::try_from(len).expect("payloads are short").to_le_bytes());
+    out.extend(header);
+    out.extend(bytes);
+    out
+}
+
+fn request() -> Vec<u8> {
+    let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+    Frame::Rts { id: 1, len: LEN, info }.encode().to_vec()
+}
+
+fn offer(number: u32, len: u64) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    // A key that no memory has.
+    bytes.extend(0u32.to_le_bytes());
+    bytes.extend(0u64.to_le_bytes());
+    bytes.extend(len.to_le_bytes());
+    segment(OFFER, &request(), 0, bytes.len(), &bytes)
+}
+
+/// The victim's engine: declines every offer.
+#[derive(Debug, Default)]
+struct Victim {
+    offered: usize,
+    down: Option<Down>,
+}
+
+impl LinkEvents for Victim {
+    fn handle_connect_request(&mut self, _: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
+        Verdict::Accept(Vec::new())
+    }
+    fn handle_connected(&mut self, _: LinkId, _: &[u8]) -> Result<(), Down> {
+        Ok(())
+    }
+    fn handle_frame(&mut self, _: LinkId, _: &[u8], _: Incoming<'_>) -> Result<Disposition, Violation> {
+        Ok(Disposition::Done)
+    }
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<Disposition, Violation> {
+        self.offered += 1;
+        Ok(Disposition::Done)
+    }
+    fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
+        Ok(())
+    }
+    fn handle_send_done(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_recv_retry(&mut self, _: LinkId, _: RecvTarget) {}
+    fn handle_recv_failed(&mut self, _: LinkId, _: RecvTarget, _: Down) {}
+    fn handle_send_failed(&mut self, _: LinkId, _: Token, _: Buffer, _: Down) {}
+    fn handle_send_room(&mut self, _: LinkId) {}
+    fn handle_link_down(&mut self, _: LinkId, why: Down) {
+        self.down = Some(why);
+    }
+}
+
+/// Sends these segments on a new connection, and returns no credits. Returns what the victim has
+/// seen.
+fn send(segments: &[Vec<u8>]) -> Victim {
+    let mut net = Simulated::new(&mut Rng::with_seed(0));
+    let mut transport = net.open(&mut Rng::with_seed(0));
+    let to = transport.local_addr().socket();
+    let mut victim = Victim::default();
+    let mut device = net.bare();
+    let mut pair = device.connect(0, to, &GRANT).expect("the simulated device has room");
+    let (mut events, mut done, mut segments) = (Vec::new(), Vec::new(), segments.iter());
+    let mut is_connected = false;
+    let hello = segment(HELLO, &[], 0, 0, &[]);
+    for _ in 0..POLLS {
+        transport.poll(&mut victim);
+        device.poll_events(&mut events);
+        for event in events.drain(..) {
+            match event {
+                Event::Resolved(_) => device.advance(&mut pair).expect("the transport listens"),
+                Event::Connected(..) => {
+                    is_connected = true;
+                    let slot = pair.send_slot().expect("nothing was sent");
+                    slot[..hello.len()].copy_from_slice(&hello);
+                    pair.send(hello.len()).expect("the connection is open");
+                }
+                _ => {}
+            }
+        }
+        device.poll_completions(&mut done);
+        for done in done.drain(..) {
+            if let Some(Work::Received { slot, .. }) = pair.claim(done) {
+                // The slot is free again, but the victim is not told.
+                pair.post_receive(slot).expect("the connection is open");
+            }
+        }
+        if is_connected && let Some(next) = segments.next() {
+            let slot = pair.send_slot().expect("each poll completes what was sent");
+            slot[..next.len()].copy_from_slice(next);
+            pair.send_last(next.len()).expect("the connection is open");
+        }
+    }
+    assert!(segments.next().is_none(), "all is sent");
+    victim
+}
+
+fn is_ended(victim: &Victim, text: &str) {
+    let why = victim.down.as_ref().expect("the link has ended");
+    assert!(why.cause == Cause::Violation && why.text.contains(text), "{why:?}");
+}
+
+fn rules() {
+    // What is allowed.
+    let victim = send(&[offer(0, LEN), offer(1, LEN)]);
+    assert_eq!((victim.offered, victim.down.is_none()), (2, true));
+    is_ended(&send(&[offer(0, 0)]), "an offer of no bytes");
+    is_ended(&send(&[offer(0, u64::MAX)]), "or of too many");
+    is_ended(&send(&[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 1])]), "an offer that was not made");
+    is_ended(&send(&[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 2])]), "neither yes nor no");
+    // In the middle of a frame.
+    let partial = segment(FRAME, &request(), 0, 9000, &[7; 100]);
+    is_ended(&send(&[partial.clone(), offer(0, LEN)]), "out of turn");
+    is_ended(&send(&[partial, segment(OUTCOME, &[], 0, 5, &[0; 5])]), "out of turn");
+    // The peer returns no credits, so the victim's answers wait: their number is bounded.
+    let many: Vec<_> = (0..80).map(|number| offer(number, LEN)).collect();
+    let victim = send(&many);
+    is_ended(&victim, "more offers than a side may have open");
+    assert!((33..80).contains(&victim.offered), "{}", victim.offered);
+}
+
+/// The test of this file.
+pub(crate) fn trial() -> Trial {
+    Trial::test("verbs_sim::a_peer_that_breaks_the_rules_of_offers_ends_its_link", || {
+        rules();
+        Ok(())
+    })
+}
