@@ -58,12 +58,7 @@ const OF_OTHERS: &[&str] = &[
 ];
 /// Cases that a whole run leaves out: they use the addresses of tcp, or test what this provider
 /// does not do (`providers/verbs/README.md`).
-const EXCEPT: &[&str] = &[
-    "buffered_receive_contexts",
-    // Messages of 100 KB that arrive without a receive: the peer's device would read them.
-    "cq_delivery_without_a_receive",
-    "cq_fence_level_covers_earlier_sends",
-];
+const EXCEPT: &[&str] = &["buffered_receive_contexts"];
 /// The cases of a quick run; with a "#" in front, a comment.
 const QUICK: &str = "testing/rdma-vm/cases.txt";
 

@@ -40,7 +40,7 @@ pub const READ_FROM: Param = Param {
     name: "FI_OFI_VERBS_READ_FROM",
     kind: ParamKind::Int,
     help: "Bytes of the shortest message that is not copied: the receiver's device reads it out of the sender's memory, which \
-           both sides register for that time; 0 for none (default: 65536)",
+           both sides register for that time; 0 for none (default: 262144)",
 };
 
 /// The transport over the system's devices, and its listener.
@@ -70,7 +70,7 @@ fn open(addr: Option<Addr>, format: AddrFormat, role: Role, args: &OpenArgs<'_>)
     let doing = || addr.map_or_else(|| "open a device".to_owned(), |addr| format!("listen at {addr}"));
     let system = System::open(addr, role).map_err(|error| Error::os(error, doing()))?;
     let connect_deadline = Duration::from_millis(CONNECT_TIMEOUT.number(10_000));
-    let read_from = match READ_FROM.number(64 << 10) {
+    let read_from = match READ_FROM.number(256 << 10) {
         0 => usize::MAX,
         from => usize::try_from(from).unwrap_or(usize::MAX),
     };
