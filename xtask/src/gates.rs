@@ -16,10 +16,11 @@ pub(crate) fn loom() -> Outcome {
 }
 
 /// Runs the C programs on libraries built with AddressSanitizer, and so built the tests of the Rust
-/// library that drop futures at random points, and objects in every order.
+/// library: of its modules, of the simulated network, and those that drop futures at random points,
+/// and objects in every order.
 pub(crate) fn asan() -> Outcome {
     let (target, folder) = ("x86_64-unknown-linux-gnu", disk::target().join("asan"));
-    let mut tests = cargo(&["test", "-p", "ofi", "--features", "tokio,bytes", "--target", target]);
+    let mut tests = cargo(&["test", "-p", "ofi", "--features", "tokio,bytes,sim", "--target", target]);
     tests.args([
         "--test",
         "drops",
@@ -31,6 +32,9 @@ pub(crate) fn asan() -> Outcome {
         "queues",
         "--test",
         "reactors",
+        "--test",
+        "sim",
+        "--lib",
         "--target-dir",
     ]);
     run(tests.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;

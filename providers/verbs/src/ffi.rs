@@ -130,6 +130,7 @@ impl System {
     /// The system's: the address is in use, or no device has it.
     pub fn open(addr: Option<SocketAddr>, role: Role) -> io::Result<Self> {
         let libraries = library::libraries().map_err(missing)?;
+        library::claim_devices().map_err(missing)?;
         let channel = Channel::new(libraries)?;
         let wait = FdWaitObject::new(true).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))?;
         watch(&wait, channel.descriptor(), CHANNEL)?;
