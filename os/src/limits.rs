@@ -30,6 +30,15 @@ pub fn limit(which: Limit) -> Option<(u64, u64)> {
     (result == 0).then_some((value.rlim_cur, value.rlim_max))
 }
 
+/// Whether this process may lock more memory than [`Limit::LockedMemory`] says (CAP_IPC_LOCK).
+pub fn may_lock_more() -> bool {
+    const IPC_LOCK: u32 = 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    effective.is_some_and(|effective| effective >> IPC_LOCK & 1 == 1)
+}
+
 /// Free and total bytes of the file system at `path`.
 pub fn space(path: &str) -> Option<(u64, u64)> {
     let path = CString::new(path).ok()?;

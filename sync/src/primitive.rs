@@ -1,4 +1,4 @@
-//! Atomics and locks, from the standard library or, for model checking (`--cfg ofi_loom`), from loom.
+//! Atomics and locks of the standard library, or of loom for model checking (`--cfg ofi_loom`).
 
 #[cfg(ofi_loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};

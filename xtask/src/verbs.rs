@@ -57,7 +57,7 @@ const OF_OTHERS: &[&str] = &[
     "within_host",
 ];
 /// Cases that a whole run leaves out: they use the addresses of tcp, or test what this provider
-/// does not do (`providers/verbs/README.md`).
+/// does not do (`providers/verbs/README.md`); the comments say which.
 const EXCEPT: &[&str] = &[
     "buffered_receive_contexts",
     // Of 127.0.0.1, where no device is.

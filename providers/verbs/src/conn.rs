@@ -129,9 +129,10 @@ impl<P: Pair> Conn<P> {
         self.broken.take()
     }
 
-    /// Whether everything submitted has reached the peer's device, and every offer has its outcome.
+    /// Whether everything submitted has reached the peer's device. What is offered need not: the
+    /// peer's program may never make its device read it.
     pub(crate) fn is_sent(&self) -> bool {
-        self.queue.is_empty() && !self.offers.has_open() && self.pair.is_sent()
+        self.queue.is_empty() && self.pair.is_sent()
     }
 
     fn fail(&mut self, error: &io::Error) {
@@ -195,7 +196,9 @@ impl<P: Pair> Conn<P> {
     /// happened. The caller pushes.
     pub(crate) fn offer(&mut self, header: &Header, payload: Payload<'_>) -> bool {
         let Payload { from, len, token, .. } = payload;
-        let Some(buffer) = payload.buffer.take_if(|buffer| self.may_offer(buffer, len)) else { return false };
+        let Some(buffer) = payload.buffer.take_if(|buffer| self.may_offer(buffer, len) && !self.offers.skips()) else {
+            return false;
+        };
         match self.pair.expose(buffer, from, len) {
             Ok(exposed) => {
                 let offer = self.offers.add(token, exposed, len);
@@ -204,19 +207,24 @@ impl<P: Pair> Conn<P> {
             }
             Err((buffer, why)) => {
                 *payload.buffer = Some(buffer);
-                self.note_copies(&why);
+                if why.kind() == io::ErrorKind::OutOfMemory {
+                    self.offers.back_off();
+                }
+                self.note_copy(true, &why);
                 false
             }
         }
     }
 
-    /// Memory cannot be registered: from now on this side's messages are copied.
+    /// Memory cannot be registered: a message of this side, or to it, is copied.
     #[cold]
-    fn note_copies(&mut self, why: &io::Error) {
-        if self.offers.refuse() {
-            let to = self.remote.socket();
+    fn note_copy(&mut self, of_this_side: bool, why: &io::Error) {
+        if self.offers.says(of_this_side) {
+            let (peer, way) = (self.remote.socket(), if of_this_side { "to" } else { "from" });
             log::log("verbs", Level::Warn, Subsystem::EpData, || {
-                format!("messages to {to} are copied from now on, because the device cannot reach one: {why}")
+                format!(
+                    "the device cannot reach a long message {way} {peer}, which is copied, and others may be: {why}"
+                )
             });
         }
     }
@@ -244,13 +252,18 @@ impl<P: Pair> Conn<P> {
                 Ok(())
             }
             Err((target, why)) => {
-                let from = self.remote.socket();
-                log::log("verbs", Level::Info, Subsystem::EpData, || {
-                    format!("a message from {from} is copied, because the device cannot reach its receive: {why}")
-                });
+                self.note_copy(false, &why);
                 events.handle_recv_retry(link, target);
                 self.tell(number, false)
             }
+        }
+    }
+
+    /// The link ends while an offer may be being read: the payload will not come.
+    pub(crate) fn give_read_up(&mut self, link: LinkId, events: &mut impl LinkEvents) {
+        self.offers.reading = None;
+        if let Some(target) = self.pair.stop() {
+            events.handle_recv_retry(link, target);
         }
     }
 
@@ -295,9 +308,17 @@ impl<P: Pair> Conn<P> {
         self.offers.reading.is_some()
     }
 
-    /// A segment has arrived behind the offer that is being read.
-    pub(crate) fn hold(&mut self, slot: u16, len: usize) {
+    /// A segment has arrived behind the offer that is being read: only the credits that it returns
+    /// count already.
+    pub(crate) fn hold(&mut self, slot: u16, len: usize) -> Result<(), Down> {
+        let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
+        let Segment { kind, credits, .. } = Segment::parse(bytes).map_err(Down::violation)?;
+        self.credits.returned(credits).map_err(Down::violation)?;
+        if kind == Kind::Credits {
+            return self.give_slot_back(slot);
+        }
         self.offers.behind.push_back((slot, len));
+        Ok(())
     }
 
     /// The next segment behind the offer that has been read; `None` while another one is.
@@ -445,22 +466,28 @@ impl<P: Pair> Conn<P> {
     }
 
     /// Takes a segment that has arrived in a slot, and gives the slot to the device again. `handle`
-    /// gets the segment.
+    /// gets the segment. If it was held, its credits have counted.
     pub(crate) fn receive(
         &mut self,
-        slot: u16,
-        len: usize,
+        (slot, len): (u16, usize),
+        was_held: bool,
         handle: impl FnOnce(&mut ArrivingFrame, &Segment<'_>) -> Result<(), Down>,
     ) -> Result<(), Down> {
         let mut arriving = ArrivingFrame(self.arriving.take());
         let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
         let credits = &mut self.credits;
         let handled = Segment::parse(bytes)
-            .and_then(|segment| credits.returned(segment.credits).map(|()| segment))
+            .and_then(
+                |segment| if was_held { Ok(segment) } else { credits.returned(segment.credits).map(|()| segment) },
+            )
             .map_err(Down::violation)
             .and_then(|segment| handle(&mut arriving, &segment));
         self.arriving = arriving.0;
         handled?;
+        self.give_slot_back(slot)
+    }
+
+    fn give_slot_back(&mut self, slot: u16) -> Result<(), Down> {
         if let Err(error) = self.pair.post_receive(slot) {
             self.fail(&error);
         }
@@ -469,9 +496,8 @@ impl<P: Pair> Conn<P> {
 
     /// Gives back everything that the link holds of the engine: it ends.
     pub(crate) fn end(self, link: LinkId, events: &mut impl LinkEvents) {
-        let Self { pair, queue, offers, arriving, .. } = self;
-        // The device touches the target of its read no more.
-        let reading = pair.close();
+        let Self { mut pair, queue, offers, arriving, .. } = self;
+        let reading = pair.stop();
         for item in queue {
             if let Source::Kept { buffer, token, .. } = item.source {
                 events.handle_send_returned(link, token, buffer);

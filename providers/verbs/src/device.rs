@@ -169,8 +169,8 @@ pub trait Pair: Send + Debug + 'static {
     /// Lets the peer's device read `len` bytes of a buffer from `from` on.
     ///
     /// # Errors
-    /// Why the device cannot reach them: the memory is absent or in pieces, or more would be locked
-    /// than the limit allows.
+    /// Why the device cannot reach them: the memory is absent or in pieces; of the kind
+    /// [`io::ErrorKind::OutOfMemory`] if more would be locked than the limit allows.
     fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Self::Exposed, (Buffer, io::Error)>;
     /// Starts to read the peer's memory into a target; [`Work::Read`] reports that all of it is in
     /// place. One at a time.
@@ -182,9 +182,9 @@ pub trait Pair: Send + Debug + 'static {
     fn take_read(&mut self) -> Option<RecvTarget>;
     /// Refuses a requested connection; the peer gets `data`.
     fn reject(self, data: &[u8]);
-    /// Ends the connection. Returns the target of an unfinished read, which the device no longer
-    /// touches.
-    fn close(self) -> Option<RecvTarget>;
+    /// Ends the connection: from now on nothing is sent, received or read, but what has arrived can
+    /// be looked at. Returns the target of an unfinished read, which the device no longer touches.
+    fn stop(&mut self) -> Option<RecvTarget>;
 }
 
 /// The ring of slots for sending: numbers of segments, modulo 2^15.

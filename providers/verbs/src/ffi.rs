@@ -114,7 +114,7 @@ fn limit_of_memory() -> Option<u64> {
 
 /// The error of registering memory.
 fn lack_in_words(error: &io::Error, what: &str, bytes: usize) -> io::Error {
-    io::Error::other(in_words(error, (what, bytes), limit_of_memory()))
+    io::Error::new(error.kind(), in_words(error, (what, bytes), limit_of_memory()))
 }
 
 fn connect_failure(error: &io::Error) -> Down {
@@ -130,8 +130,9 @@ impl System {
     /// The system's: the address is in use, or no device has it.
     pub fn open(addr: Option<SocketAddr>, role: Role) -> io::Result<Self> {
         let libraries = library::libraries().map_err(missing)?;
-        library::claim_devices().map_err(missing)?;
+        library::check_owner().map_err(missing)?;
         let channel = Channel::new(libraries)?;
+        library::own_devices();
         let wait = FdWaitObject::new(true).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))?;
         watch(&wait, channel.descriptor(), CHANNEL)?;
         let mut system = Self {

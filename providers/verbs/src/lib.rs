@@ -17,6 +17,7 @@ use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Addr, AddrFormat, Errno};
 use ofi_engine::provider::{self, LinkProvider, OpenArgs};
+use ofi_engine::wire::frame::MOST_EAGER;
 use std::net::SocketAddr;
 use std::time::Duration;
 use transport::{Settings, VerbsTransport};
@@ -39,8 +40,8 @@ pub const CONNECT_TIMEOUT: Param = Param {
 pub const READ_FROM: Param = Param {
     name: "FI_OFI_VERBS_READ_FROM",
     kind: ParamKind::Int,
-    help: "Bytes of the shortest message that is not copied: the receiver's device reads it out of the sender's memory, which \
-           both sides register for that time; 0 for none (default: 262144)",
+    help: "Bytes of the shortest message that the receiver's device reads out of the sender's memory, where both sides register \
+           theirs for that time; messages up to 32768 are always copied, and with 0 all are (default: 262145)",
 };
 
 /// The transport over the system's devices, and its listener.
@@ -70,7 +71,7 @@ fn open(addr: Option<Addr>, format: AddrFormat, role: Role, args: &OpenArgs<'_>)
     let doing = || addr.map_or_else(|| "open a device".to_owned(), |addr| format!("listen at {addr}"));
     let system = System::open(addr, role).map_err(|error| Error::os(error, doing()))?;
     let connect_deadline = Duration::from_millis(CONNECT_TIMEOUT.number(10_000));
-    let read_from = match READ_FROM.number(256 << 10) {
+    let read_from = match READ_FROM.number(MOST_EAGER as u64 + 1) {
         0 => usize::MAX,
         from => usize::try_from(from).unwrap_or(usize::MAX),
     };

@@ -21,8 +21,11 @@ pub(crate) struct Offers<P: Pair> {
     /// Those of this side that lack their outcome, oldest first.
     open: VecDeque<Open<P::Exposed>>,
     next: u32,
-    /// Memory could not be registered: this side offers nothing more.
-    is_refused: bool,
+    /// How many messages are copied without trying, because memory could not be locked; and how
+    /// many were, the last time.
+    skipped: (u32, u32),
+    /// It is logged that messages of this side, or to it, are copied.
+    said: [bool; 2],
     /// The peer's offer that the device is reading.
     pub(crate) reading: Option<u32>,
     /// Slots behind it with the lengths of their segments.
@@ -38,23 +41,33 @@ struct Open<E> {
 
 impl<P: Pair> Offers<P> {
     pub(crate) const fn new() -> Self {
-        Self { open: VecDeque::new(), next: 0, is_refused: false, reading: None, behind: VecDeque::new() }
+        Self {
+            open: VecDeque::new(),
+            next: 0,
+            skipped: (0, 0),
+            said: [false; 2],
+            reading: None,
+            behind: VecDeque::new(),
+        }
     }
 
     /// Whether one more is possible.
     pub(crate) fn has_room(&self) -> bool {
-        !self.is_refused && self.open.len() < MOST
+        self.open.len() < MOST
     }
 
-    /// Whether offers of this side lack their outcome.
-    pub(crate) fn has_open(&self) -> bool {
-        !self.open.is_empty()
+    /// Whether the next message is to be copied without trying to offer it.
+    pub(crate) const fn skips(&mut self) -> bool {
+        let skips = self.skipped.0 > 0;
+        self.skipped.0 = self.skipped.0.saturating_sub(1);
+        skips
     }
 
     /// Adds an offer of this side.
     pub(crate) fn add(&mut self, token: Token, exposed: P::Exposed, len: usize) -> Offer {
         let number = self.next;
         self.next = number.wrapping_add(1);
+        self.skipped = (0, 0);
         let offer = Offer { number, place: exposed.place(), len };
         self.open.push_back(Open { number, token, exposed });
         offer
@@ -67,9 +80,22 @@ impl<P: Pair> Offers<P> {
         self.open.remove(at).map(|open| (open.token, open.exposed.withdraw()))
     }
 
-    /// Memory cannot be registered. True the first time.
-    pub(crate) const fn refuse(&mut self) -> bool {
-        !core::mem::replace(&mut self.is_refused, true)
+    /// Memory cannot be locked: ever more messages are copied before the next try.
+    pub(crate) const fn back_off(&mut self) {
+        let (_, last) = self.skipped;
+        let next = if last == 0 {
+            16
+        } else if last < 4096 {
+            2 * last
+        } else {
+            last
+        };
+        self.skipped = (next, next);
+    }
+
+    /// True the first time for messages of this side, or to it.
+    pub(crate) const fn says(&mut self, of_this_side: bool) -> bool {
+        !core::mem::replace(&mut self.said[of_this_side as usize], true)
     }
 
     /// The payloads of this side; the connection has ended.

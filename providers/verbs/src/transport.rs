@@ -202,8 +202,16 @@ impl<D: Device> VerbsTransport<D> {
     }
 
     /// Ends a link for a reason.
-    fn lose(&mut self, slot: usize, why: Down, events: &mut impl LinkEvents) {
+    fn lose(&mut self, slot: usize, mut why: Down, events: &mut impl LinkEvents) {
         self.deliver(events);
+        if self.links.get(slot).is_some_and(|link| link.conn.is_reading()) {
+            // What has arrived behind the offer is complete.
+            self.links[slot].conn.give_read_up(id(slot), events);
+            if let Err(first) = self.handle_held(slot, events) {
+                why = first;
+            }
+            self.deliver(events);
+        }
         let Some(link) = self.remove(slot) else { return };
         let known = link.is_known();
         link.conn.end(id(slot), events);

@@ -32,7 +32,7 @@ const LEAST_SLOTS: u16 = 4;
 /// The smallest slot of a peer: a hello must fit.
 const LEAST_SLOT: usize = 1024;
 const _: () = assert!(RECEIVES >= LEAST_SLOTS);
-const _: () = assert!(PREFIX + hello::MAX_LEN <= LEAST_SLOT && PREFIX + MAX_HEADER <= LEAST_SLOT);
+const _: () = assert!(PREFIX + hello::MAX_LEN <= LEAST_SLOT && PREFIX + MAX_HEADER + Offer::LEN <= LEAST_SLOT);
 
 /// The longest payload of an offer.
 pub(crate) const MAX_OFFER: usize = 1 << 30;

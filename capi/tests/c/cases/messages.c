@@ -22,6 +22,58 @@ CASE(msg_receives_in_order)
 	part(&p);
 }
 
+/* More than any provider moves at once. */
+#define LONGEST	((size_t) (20 << 20) + 3)
+
+/* The words of a message of this number. */
+static void fill(uint8_t *out, uint64_t number)
+{
+	uint64_t word;
+	size_t i;
+
+	for (i = 0; i + sizeof(word) <= LONGEST; i += sizeof(word)) {
+		word = (i + number) * 0x9e3779b97f4a7c15;
+		memcpy(out + i, &word, sizeof(word));
+	}
+	memset(out + i, (int) number, LONGEST - i);
+}
+
+CASE_OURS(msg_longest_arrive_whole_or_cut)
+{
+	static const enum fi_ep_type types[] = { FI_EP_RDM, FI_EP_MSG };
+	static const size_t cuts[] = { (9 << 20) + 5, (4 << 20), 100 };
+	uint8_t *out = malloc(LONGEST), *in = malloc(LONGEST);
+	struct fi_cq_err_entry err;
+	struct pair p;
+	size_t t, i;
+
+	CHECK(out && in);
+	for (t = 0; t < ARRAY(types); t++) {
+		struct want w = { .type = types[t] };
+
+		meet(&p, &w);
+		for (i = 0; i <= ARRAY(cuts); i++) {
+			size_t room = i < ARRAY(cuts) ? cuts[i] : LONGEST;
+
+			fill(out, i);
+			memset(in, 0x55, LONGEST);
+			POST(fi_recv(p.b.ep, in, room, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+			POST(fi_send(p.a.ep, out, LONGEST, NULL, p.to_b, &contexts[1]));
+			if (room < LONGEST) {
+				err = failed(&p.b, &p.a, FI_ETRUNC);
+				CHECK(err.op_context == &contexts[0] && err.olen == LONGEST - room);
+			} else {
+				CHECK(done(&p.b, &p.a, &contexts[0]).len == LONGEST);
+			}
+			done(&p.a, &p.b, &contexts[1]);
+			CHECK(!memcmp(in, out, room) && (room == LONGEST || in[room] == 0x55));
+		}
+		part(&p);
+	}
+	free(out);
+	free(in);
+}
+
 CASE(msg_order_same_peer)
 {
 	static char big[300000], in[300000];

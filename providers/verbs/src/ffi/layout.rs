@@ -4,10 +4,21 @@
 use core::ffi::{c_int, c_void};
 use core::mem::{offset_of, size_of};
 
+/// `struct ibv_device` up to its transport; two pointers come first.
+#[repr(C)]
+pub(crate) struct IbDevice {
+    ops: [usize; 2],
+    node_type: c_int,
+    pub(crate) transport: c_int,
+}
+
+/// `IBV_TRANSPORT_IWARP`.
+pub(crate) const TRANSPORT_IWARP: c_int = 1;
+
 /// `struct ibv_context` up to its table of calls.
 #[repr(C)]
 pub(crate) struct Context {
-    pub(crate) device: *mut c_void,
+    pub(crate) device: *const IbDevice,
     pub(crate) ops: ContextOps,
 }
 
@@ -208,6 +219,7 @@ pub(crate) mod event {
 }
 
 // What a C compiler says on a machine of 64 bits.
+const _: () = assert!(offset_of!(IbDevice, transport) == 20);
 const _: () = assert!(offset_of!(Context, ops) == 8 && size_of::<ContextOps>() == 256);
 const _: () = assert!(offset_of!(ContextOps, poll_cq) == 88 && offset_of!(ContextOps, req_notify_cq) == 96);
 const _: () = assert!(offset_of!(ContextOps, post_send) == 200 && offset_of!(ContextOps, post_recv) == 208);

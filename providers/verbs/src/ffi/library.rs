@@ -97,18 +97,25 @@ pub(crate) fn libraries() -> Result<&'static Libraries, &'static str> {
     LIBRARIES.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
-/// The process that opens devices; the libraries keep them open. The kernel lets no other process
-/// use them, not even one that was forked from it.
+/// The process that has opened devices; the libraries keep them open. The kernel lets no other
+/// process use them, not even one that was forked from it.
+static OWNER: OnceLock<u32> = OnceLock::new();
+
+/// Whether this process may open devices.
 ///
 /// # Errors
-/// Why this one cannot, in words.
-pub(crate) fn claim_devices() -> Result<(), &'static str> {
-    static OWNER: OnceLock<u32> = OnceLock::new();
-    if *OWNER.get_or_init(std::process::id) == std::process::id() {
+/// Why not, in words.
+pub(crate) fn check_owner() -> Result<(), &'static str> {
+    if OWNER.get().is_none_or(|owner| *owner == std::process::id()) {
         return Ok(());
     }
     Err(
         "the process was forked from one that uses RDMA devices, which the kernel reserves for that one: fork before the \
          first endpoint is opened, or run another program in the child",
     )
+}
+
+/// This process has opened devices.
+pub(crate) fn own_devices() {
+    OWNER.get_or_init(std::process::id);
 }

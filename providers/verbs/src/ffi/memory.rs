@@ -3,14 +3,17 @@
 #![allow(unsafe_code)]
 
 use super::layout::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, Mr};
-use super::{Domain, lack_in_words};
+use super::{Domain, lack_in_words, limit_of_memory};
 use crate::device::{Exposed, Place, SLOT};
 use core::ffi::c_int;
 use core::ptr::{self, NonNull};
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_memory::Buffer;
+use ofi_os::limits::may_lock_more;
+use ofi_sync::primitive::real::{AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The alignment of slots: pages.
 const ALIGN: usize = 4096;
@@ -31,6 +34,19 @@ impl Access {
             Self::ReadByPeer => ACCESS_REMOTE_READ,
         }
     }
+}
+
+/// Bytes of the application's memory that are registered.
+static LENT: AtomicU64 = AtomicU64::new(0);
+
+/// How many may be at a time: half of the limit of locked memory, so that new connections find
+/// room.
+fn most_lent() -> u64 {
+    static MOST: OnceLock<u64> = OnceLock::new();
+    *MOST.get_or_init(|| match limit_of_memory() {
+        Some(limit) if !may_lock_more() => limit / 2,
+        _ => u64::MAX,
+    })
 }
 
 /// A registration: while it lasts, the device may access the memory.
@@ -64,7 +80,13 @@ impl Registration {
     /// Ends it; false if the device may still access the memory.
     fn end(&self) -> bool {
         // SAFETY: registered once; only the owner's drop calls this.
-        unsafe { (self.domain.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) == 0 }
+        let status = unsafe { (self.domain.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
+        if status != 0 {
+            log::log("verbs", Level::Warn, Subsystem::Mr, || {
+                format!("a registration does not end: ibv_dereg_mr says {status}")
+            });
+        }
+        status == 0
     }
 }
 
@@ -74,6 +96,7 @@ impl Registration {
 pub struct Registered {
     registration: Registration,
     address: u64,
+    len: u64,
     buffer: Option<Buffer>,
 }
 
@@ -87,15 +110,29 @@ impl Registered {
     ) -> Result<Self, (Buffer, io::Error)> {
         let end = from.checked_add(len);
         if !buffer.is_one_piece() || end.is_none_or(|end| end > buffer.len()) {
-            return Err((buffer, io::Error::new(io::ErrorKind::InvalidInput, "it is in several pieces")));
+            return Err((buffer, io::Error::new(io::ErrorKind::InvalidInput, "it is not one piece of memory")));
+        }
+        if !domain.reads_safely() {
+            let why = "reads into memory that the peer may not write are unknown to iWARP";
+            return Err((buffer, io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
+        // Relaxed: only the sum matters.
+        let (len_lent, most) = (len as u64, most_lent());
+        if LENT.fetch_add(len_lent, Ordering::Relaxed).saturating_add(len_lent) > most {
+            LENT.fetch_sub(len_lent, Ordering::Relaxed);
+            let why = format!("messages may lock {} KiB, half of the limit (ulimit -l)", most >> 10);
+            return Err((buffer, io::Error::new(io::ErrorKind::OutOfMemory, why)));
         }
         let address = buffer.address() + from;
         let base = ptr::with_exposed_provenance_mut(address);
         // SAFETY: this value keeps the buffer until the registration has ended; whoever has lent
         // the memory for the buffer leaves it alone until the buffer comes back.
         match unsafe { Registration::new(domain, base, len, access) } {
-            Ok(registration) => Ok(Self { registration, address: address as u64, buffer: Some(buffer) }),
-            Err(error) => Err((buffer, lack_in_words(&error, "a message", len))),
+            Ok(registration) => Ok(Self { registration, address: address as u64, len: len_lent, buffer: Some(buffer) }),
+            Err(error) => {
+                LENT.fetch_sub(len_lent, Ordering::Relaxed);
+                Err((buffer, lack_in_words(&error, "a message", len)))
+            }
         }
     }
 
@@ -111,15 +148,20 @@ impl Registered {
 
     /// Ends the registration, and gives the buffer back.
     pub(super) fn end(mut self) -> Buffer {
-        self.registration.end();
+        self.end_registration();
         self.buffer.take().unwrap_or_else(Buffer::empty)
+    }
+
+    fn end_registration(&self) {
+        self.registration.end();
+        LENT.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         if self.buffer.is_some() {
-            self.registration.end();
+            self.end_registration();
         }
     }
 }

@@ -8,7 +8,7 @@ use super::layout::{
     WR_RDMA_READ, WR_SEND,
 };
 use super::memory::{Access, Registered, Slots};
-use super::queue::Queue;
+use super::queue::{Domain, Queue};
 use crate::device::{Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -25,8 +25,6 @@ const RETRIES: u8 = 7;
 const RECEIVE: u64 = 1 << 15;
 /// The number of a work request that reads the peer's memory.
 const READ: u64 = RECEIVE | 1 << 14;
-/// What a connection has in its queues at most: its segments, and a read.
-pub(super) const WORKS: u16 = RECEIVES + SENDS + 1;
 /// Reads of a connection that the devices carry out at a time.
 const READS: u8 = 1;
 /// Bytes that are read at once: less than the longest message of any device (8 MiB on rxe).
@@ -72,15 +70,19 @@ pub struct QueuePair {
     pub(super) joined: Option<Joined>,
 }
 
-/// A queue pair with its slots: those for receiving first.
+/// A queue pair with its slots: those for receiving first. Its domain is its own, so that the peer's
+/// keys reach no memory but what is exposed to that peer.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
+    domain: Arc<Domain>,
     slots: Slots,
     /// A bit for each slot for receiving that the device has.
     posted: u64,
     ring: Ring,
     read: Option<Read>,
+    /// The queue pair is destroyed.
+    is_stopped: bool,
 }
 
 /// A read of the peer's memory. Dropped after the queue pair is destroyed.
@@ -170,7 +172,8 @@ impl QueuePair {
 
     /// Creates the queue pair and posts all slots for receiving.
     pub(super) fn join(&mut self, queue: Arc<Queue>) -> io::Result<()> {
-        let slots = Slots::new(&queue.domain, RECEIVES + SENDS)?;
+        let domain = Domain::new(self.channel.libraries, queue.domain.context)?;
+        let slots = Slots::new(&domain, RECEIVES + SENDS)?;
         let mut attributes = QpInitAttr {
             qp_context: ptr::null_mut(),
             send_cq: queue.cq(),
@@ -187,8 +190,9 @@ impl QueuePair {
         let create = self.channel.libraries.cm.rdma_create_qp;
         // SAFETY: the identifier is open and has no queue pair; the domain and queue are its
         // device's.
-        result(unsafe { create(self.id.as_ptr(), queue.domain.pd.as_ptr(), &mut attributes) })?;
-        self.joined = Some(Joined { queue, slots, posted: 0, ring: Ring::default(), read: None });
+        result(unsafe { create(self.id.as_ptr(), domain.pd.as_ptr(), &mut attributes) })?;
+        let ring = Ring::default();
+        self.joined = Some(Joined { queue, domain, slots, posted: 0, ring, read: None, is_stopped: false });
         (0..RECEIVES).try_for_each(|slot| self.post_receive(slot))
     }
 
@@ -254,7 +258,9 @@ impl QueuePair {
 
     fn post_send(&mut self, len: usize, last: bool) -> io::Result<()> {
         let (qp, key) = (self.qp(), self.key);
-        let Some(joined) = &mut self.joined else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
         let Some(slot) = joined.ring.slot() else { return Err(io::ErrorKind::WouldBlock.into()) };
         let (number, reports) = joined.ring.take(last);
         let mut piece = Sge {
@@ -280,7 +286,7 @@ impl QueuePair {
     fn post_read(&mut self) -> io::Result<()> {
         let (qp, key) = (self.qp(), self.key);
         let missing = || io::Error::from(io::ErrorKind::NotConnected);
-        let joined = self.joined.as_mut().ok_or_else(missing)?;
+        let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
         let read = joined.read.as_mut().ok_or_else(missing)?;
         let count = (read.take - read.asked).min(PIECE);
         let (offset, from) = (read.asked as u64, read.from);
@@ -368,8 +374,8 @@ impl Pair for QueuePair {
 
     fn post_receive(&mut self, slot: u16) -> io::Result<()> {
         let (qp, key) = (self.qp(), self.key);
-        let Some(joined) = self.joined.as_mut().filter(|joined| slot < RECEIVES && joined.posted >> slot & 1 == 0)
-        else {
+        let may = |joined: &&mut Joined| slot < RECEIVES && joined.posted >> slot & 1 == 0 && !joined.is_stopped;
+        let Some(joined) = self.joined.as_mut().filter(may) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut piece = Sge {
@@ -393,7 +399,7 @@ impl Pair for QueuePair {
     }
 
     fn send_slot(&mut self) -> Option<&mut [u8]> {
-        let joined = self.joined.as_mut()?;
+        let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
         let slot = joined.ring.slot()?;
         // SAFETY: the ring hands out only slots that the device does not have.
         Some(unsafe { joined.slots.bytes_mut(RECEIVES + slot) })
@@ -413,15 +419,16 @@ impl Pair for QueuePair {
 
     fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Registered, (Buffer, io::Error)> {
         let Some(joined) = &self.joined else { return Err((buffer, io::ErrorKind::NotConnected.into())) };
-        Registered::new(&joined.queue.domain, buffer, (from, len), Access::ReadByPeer)
+        Registered::new(&joined.domain, buffer, (from, len), Access::ReadByPeer)
     }
 
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         let RecvTarget { buffer, at, take } = target;
-        let Some(joined) = self.joined.as_mut().filter(|joined| joined.read.is_none()) else {
+        let may = |joined: &&mut Joined| joined.read.is_none() && !joined.is_stopped;
+        let Some(joined) = self.joined.as_mut().filter(may) else {
             return Err((RecvTarget { buffer, at, take }, io::ErrorKind::NotConnected.into()));
         };
-        match Registered::new(&joined.queue.domain, buffer, (at, take), Access::Write) {
+        match Registered::new(&joined.domain, buffer, (at, take), Access::Write) {
             Ok(memory) => joined.read = Some(Read { memory, from, at, take, asked: 0 }),
             Err((buffer, error)) => return Err((RecvTarget { buffer, at, take }, error)),
         }
@@ -438,11 +445,15 @@ impl Pair for QueuePair {
         self.joined.as_mut()?.read.take().map(Read::end)
     }
 
-    fn close(mut self) -> Option<RecvTarget> {
-        let read = self.joined.as_mut().and_then(|joined| joined.read.take());
-        // Destroys the queue pair: the device reads nothing more.
-        drop(self);
-        read.map(Read::end)
+    fn stop(&mut self) -> Option<RecvTarget> {
+        let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
+        joined.is_stopped = true;
+        let cm = &self.channel.libraries.cm;
+        // SAFETY: the identifier is open. Without a connection the call fails, which is fine.
+        unsafe { (cm.rdma_disconnect)(self.id.as_ptr()) };
+        // SAFETY: the identifier has a queue pair; afterwards the device has none of its memory.
+        unsafe { (cm.rdma_destroy_qp)(self.id.as_ptr()) };
+        joined.read.take().map(Read::end)
     }
 
     fn reject(self, data: &[u8]) {
@@ -454,14 +465,9 @@ impl Pair for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        drop(self.stop());
+        self.joined = None;
         let cm = &self.channel.libraries.cm;
-        if let Some(joined) = self.joined.take() {
-            // SAFETY: the identifier is open. Without a connection the call fails, which is fine.
-            unsafe { (cm.rdma_disconnect)(self.id.as_ptr()) };
-            // SAFETY: the identifier has a queue pair; afterwards the device has none of its slots.
-            unsafe { (cm.rdma_destroy_qp)(self.id.as_ptr()) };
-            drop(joined);
-        }
         // SAFETY: the identifier is open, has no queue pair, and all its events are acknowledged.
         unsafe { (cm.rdma_destroy_id)(self.id.as_ptr()) };
     }

@@ -1,9 +1,9 @@
 //! Protection domains and completion queues with their channels.
 #![allow(unsafe_code)]
 
-use super::layout::{CompChannel, Context, Cq, Pd, WorkCompletion};
+use super::layout::{CompChannel, Context, Cq, Pd, TRANSPORT_IWARP, WorkCompletion};
 use super::library::Libraries;
-use super::pair::WORKS;
+use crate::device::{RECEIVES, SENDS};
 use core::ptr::{self, NonNull};
 use ofi_core::wait::Descriptor;
 use std::io;
@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// Connections that share a completion queue.
 const SHARERS: usize = 64;
+/// Completions of a connection at most: of its segments, and of a read.
+const WORKS: u16 = RECEIVES + SENDS + 1;
 /// Completions that are polled at once.
 const BATCH: usize = 32;
 
@@ -37,6 +39,16 @@ impl Domain {
         // SAFETY: librdmacm keeps its devices open.
         let pd = not_null(unsafe { (libraries.verbs.ibv_alloc_pd)(context.as_ptr()) })?;
         Ok(Arc::new(Self { libraries, context, pd }))
+    }
+
+    /// Whether a device may read a peer's memory into memory that the peer may not write: not on
+    /// iWARP.
+    pub(crate) const fn reads_safely(&self) -> bool {
+        // SAFETY: librdmacm keeps its devices open.
+        let device = unsafe { (*self.context.as_ptr()).device };
+        // SAFETY: an open device has its description.
+        let transport = unsafe { (*device).transport };
+        transport != TRANSPORT_IWARP
     }
 }
 

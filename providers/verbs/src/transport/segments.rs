@@ -29,32 +29,39 @@ impl<D: Device> VerbsTransport<D> {
             Work::Failed(_) if matches!(self.links[slot].state, State::Connecting { .. }) => Ok(()),
             Work::Failed(why) => Err(why),
             Work::Received { slot: at, len } if self.links[slot].conn.is_reading() => {
-                self.links[slot].conn.hold(at, len);
-                Ok(())
+                self.links[slot].conn.hold(at, len)
             }
-            Work::Received { slot: at, len } => self.handle_segment(slot, (at, len), events, asked),
+            Work::Received { slot: at, len } => self.handle_segment(slot, (at, len), false, events, asked),
             Work::Read => {
                 self.links[slot].conn.finish_read(id(slot), events)?;
-                while let Some(segment) = self.links[slot].conn.next_held() {
-                    self.handle_segment(slot, segment, events, None)?;
-                }
-                Ok(())
+                // The end may be among what is held: the sender learns the outcome before.
+                self.push(slot);
+                self.handle_held(slot, events)
             }
         }
+    }
+
+    /// Handles the segments behind an offer that is no longer being read.
+    pub(super) fn handle_held(&mut self, slot: usize, events: &mut impl LinkEvents) -> core::result::Result<(), Down> {
+        while let Some(segment) = self.links[slot].conn.next_held() {
+            self.handle_segment(slot, segment, true, events, None)?;
+        }
+        Ok(())
     }
 
     /// Handles a segment that has arrived in a slot. An error ends its link.
     fn handle_segment(
         &mut self,
         slot: usize,
-        (at, len): (u16, usize),
+        segment: (u16, usize),
+        was_held: bool,
         events: &mut impl LinkEvents,
         asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
     ) -> core::result::Result<(), Down> {
         let Link { conn, state } = &mut self.links[slot];
         let (link, remote) = (id(slot), conn.remote);
         let (mut hello, mut is_open, mut rest) = (None, false, None);
-        conn.receive(at, len, |arriving, segment| match (segment.kind, &*state) {
+        let received = conn.receive(segment, was_held, |arriving, segment| match (segment.kind, &*state) {
             (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(()),
             (Kind::Answer, State::Asking) => {
                 is_open = true;
@@ -82,7 +89,13 @@ impl<D: Device> VerbsTransport<D> {
                 Err(Down::new(Cause::Broken, Errno::ECONNRESET, text))
             }
             _ => Err(Down::violation("a segment out of turn")),
-        })?;
+        });
+        if let Err(why) = received {
+            if let Some(Rest::Offered(_, Disposition::Into(target))) = rest {
+                events.handle_recv_retry(link, target);
+            }
+            return Err(why);
+        }
         match rest {
             Some(Rest::Offered(offer, answer)) => return conn.take_offer(link, offer, answer, events),
             Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     rows.extend(trials::<shm::SharedMemory>(EXPECTED));
     rows.extend(trials::<verbs::Simulated>(EXPECTED));
     rows.push(verbs_order::trial());
-    rows.push(verbs_hostile::trial());
+    rows.extend(verbs_hostile::trials());
     if verbs::Hardware::is_named() {
         rows.extend(trials::<verbs::Hardware>(EXPECTED));
     }

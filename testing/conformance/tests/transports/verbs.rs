@@ -19,6 +19,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Reads take fewer polls than this.
+const READ_POLLS: u32 = 40;
 /// The shortest message that is read where it lies: short, so that random scripts have many.
 const READ_FROM: usize = 512;
 
@@ -70,7 +72,8 @@ pub(crate) struct FakeDone {
 enum What {
     Sent(u16),
     Received(u16, Vec<u8>),
-    Read(Place),
+    /// And for so many polls it is still being read.
+    Read(Place, u32),
 }
 
 /// One side of a connection, as the other one sees it.
@@ -128,6 +131,7 @@ pub(crate) struct FakePair {
     ring: Ring,
     reading: Option<RecvTarget>,
     was_refused: bool,
+    is_stopped: bool,
 }
 
 /// A payload that the other side may read.
@@ -169,6 +173,7 @@ impl FakePair {
             ring: Ring::default(),
             reading: None,
             was_refused: false,
+            is_stopped: false,
         }
     }
 
@@ -217,7 +222,7 @@ impl Pair for FakePair {
                 self.slots[usize::from(slot)] = bytes;
                 Work::Received { slot, len }
             }
-            What::Read(place) => {
+            What::Read(place, _) => {
                 let sides = lock(&self.wire);
                 let peer = &sides[1 - self.side];
                 let (Some(bytes), Some(target)) = (peer.exposed.get(&place.key), &mut self.reading) else {
@@ -234,11 +239,15 @@ impl Pair for FakePair {
         &self.slots[usize::from(slot)]
     }
     fn post_receive(&mut self, slot: u16) -> io::Result<()> {
+        if self.is_stopped {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         lock(&self.wire)[self.side].receives.push_back(slot);
         Ok(())
     }
     fn send_slot(&mut self) -> Option<&mut [u8]> {
-        self.ring.slot().map(|slot| {
+        let ring = Some(&self.ring).filter(|_| !self.is_stopped)?;
+        ring.slot().map(|slot| {
             assert!(slot < SENDS);
             &mut self.buffer[..]
         })
@@ -269,17 +278,23 @@ impl Pair for FakePair {
     }
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         assert!(self.reading.is_none(), "one read at a time");
-        if from.key.is_multiple_of(8) {
+        if self.is_stopped || from.key.is_multiple_of(8) {
             return Err((target, io::ErrorKind::OutOfMemory.into()));
         }
         self.reading = Some(target);
-        lock(&self.wire)[self.side].complete(What::Read(from));
+        // It takes a while, which others do not spend waiting.
+        lock(&self.wire)[self.side].complete(What::Read(from, from.key % READ_POLLS));
         Ok(())
     }
     fn take_read(&mut self) -> Option<RecvTarget> {
         self.reading.take()
     }
-    fn close(mut self) -> Option<RecvTarget> {
+    fn stop(&mut self) -> Option<RecvTarget> {
+        let mut sides = lock(&self.wire);
+        if !core::mem::replace(&mut self.is_stopped, true) && !self.was_refused {
+            sides[1 - self.side].end("the peer has ended the connection");
+        }
+        sides[self.side].has_ended = true;
         self.reading.take()
     }
     fn reject(mut self, data: &[u8]) {
@@ -293,13 +308,9 @@ impl Pair for FakePair {
 
 impl Drop for FakePair {
     fn drop(&mut self) {
-        let mut sides = lock(&self.wire);
-        if !self.was_refused {
-            sides[1 - self.side].end("the peer has ended the connection");
-        }
-        sides[self.side].has_ended = true;
+        drop(self.stop());
         // Releases its reports.
-        sides[self.side].reports = None;
+        lock(&self.wire)[self.side].reports = None;
     }
 }
 
@@ -395,8 +406,18 @@ impl Device for FakeDevice {
             others();
         }
         let mut state = lock(&self.reports.state);
-        let count = state.done.len().min(8);
-        out.extend(state.done.drain(..count));
+        let (count, mut later) = (state.done.len().min(8), Vec::new());
+        for mut done in state.done.drain(..count) {
+            match &mut done.what {
+                What::Read(_, polls) if *polls > 0 => {
+                    *polls -= 1;
+                    later.push(done);
+                }
+                _ => out.push(done),
+            }
+        }
+        // What has arrived since comes before it.
+        state.done.extend(later);
     }
     fn key_of(done: &FakeDone) -> u64 {
         done.key
