@@ -70,8 +70,8 @@ pub struct QueuePair {
     pub(super) joined: Option<Joined>,
 }
 
-/// A queue pair with its slots: those for receiving first. Its domain is its own, so that the peer's
-/// keys reach no memory but what is exposed to that peer.
+/// A queue pair with its slots: those for receiving first. Its domain is its own, so that the
+/// peer's keys reach no memory but what is exposed to that peer.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
