@@ -43,6 +43,16 @@ if runs limits; then
 		exit 1
 	fi
 	echo "a limit of locked memory is named"
+	# One that has room for the connections, but not for long messages: they are copied.
+	status=0
+	OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR timeout 60 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
+		prlimit --memlock=8388608 /run/messages msg_longest_arrive_whole_or_cut >/run/said 2>&1 || status=$?
+	if ((status != 0)) || ! grep -q "messages may lock 4096 KiB, half of the limit (ulimit -l)" /run/said; then
+		echo "long messages that may not be locked: status $status"
+		tail -n 20 /run/said
+		exit 1
+	fi
+	echo "long messages that may not be locked are copied"
 fi
 if runs mpi; then
 	MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 FI_PROVIDER=verbs LD_LIBRARY_PATH=/run:/share/mpi/lib \

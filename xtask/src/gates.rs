@@ -80,11 +80,13 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
 const QUEUES: (&str, &str) = ("queues=10000", "10,000 unexpected messages and 10,000 receives of other tags");
 const CONNECTIONS: (&str, &str) = ("connections=2000", "2,000 idle connections");
 
-/// Limits on the cost of a message under such a load, in percent of its cost without it.
+/// Limits on the cost of a message under such a load, in percent of its cost without it. That of
+/// shm has room for its polls, which follow the clock: its two counts vary by up to 7 % each. A
+/// search of the queues would cost thousands of percent.
 const MOST_PERCENT: [(&str, (&str, &str), u64); 4] =
-    [("memory", QUEUES, 110), ("shm", QUEUES, 110), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
+    [("memory", QUEUES, 110), ("shm", QUEUES, 125), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
 
-/// Number of tries, because a hash seed or the clock may be unlucky.
+/// Number of tries, because a hash seed may be unlucky.
 const ATTEMPTS: usize = 4;
 
 /// Counts instructions of the message path and enforces the limits.
@@ -101,7 +103,7 @@ pub(crate) fn cost() -> Outcome {
     for (over, (beside, what), most) in MOST_PERCENT {
         let mut said = Err(String::new());
         // Hashes have random seeds: with one seed in fifty, the filter has a false positive for the
-        // tag. And shm's polls follow the clock, by which one run differs from the next.
+        // tag.
         for _ in 0..ATTEMPTS {
             said = verdict(over, what, (cost_of_message(over, None)?, cost_of_message(over, Some(beside))?), most);
             if said.is_ok() {

@@ -15,6 +15,10 @@ use std::collections::VecDeque;
 /// How many offers of a side may lack their outcome.
 pub(crate) const MOST: usize = 32;
 
+/// Messages that are copied without trying after the first failure, and at most.
+const FIRST_SKIPPED: u32 = 16;
+const MOST_SKIPPED: u32 = 4096;
+
 /// Both sides' part of the offers on a connection.
 #[derive(Debug)]
 pub(crate) struct Offers<P: Pair> {
@@ -81,15 +85,8 @@ impl<P: Pair> Offers<P> {
     }
 
     /// Memory cannot be locked: ever more messages are copied before the next try.
-    pub(crate) const fn back_off(&mut self) {
-        let (_, last) = self.skipped;
-        let next = if last == 0 {
-            16
-        } else if last < 4096 {
-            2 * last
-        } else {
-            last
-        };
+    pub(crate) fn back_off(&mut self) {
+        let next = (2 * self.skipped.1).clamp(FIRST_SKIPPED, MOST_SKIPPED);
         self.skipped = (next, next);
     }
 
