@@ -247,7 +247,9 @@ mod tests {
     #[test]
     fn a_buffer_that_is_not_given_up_leaks() {
         let shared: Arc<[u8]> = Arc::from(&b"shared"[..]);
-        drop(Kept::to_send(shared.clone()));
+        {
+            let _kept = Kept::to_send(shared.clone());
+        }
         assert_eq!(Arc::strong_count(&shared), 2, "the engine may still read it");
         // SAFETY: the other one has leaked, and nothing uses it.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&shared)) };
