@@ -68,6 +68,7 @@ const EXCEPT: &[&str] = &[
     "rma_commit_needs_persistent_memory",
     "sep_contexts_are_offered",
     "shared_contexts_are_offered",
+    "tag_format_rules",
     "tclass_hint_accepted",
     // In processes that are forked from one that uses devices.
     "cq_transmit_complete_outlives_the_sender",

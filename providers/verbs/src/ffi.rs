@@ -62,6 +62,8 @@ pub struct System {
     keys: Vec<u64>,
     /// Completions that arming has found.
     found: Vec<Done>,
+    /// The descriptor reports completions.
+    is_armed: bool,
 }
 
 /// A queue whose completions are polled here.
@@ -146,6 +148,7 @@ impl System {
             wait,
             keys: Vec::new(),
             found: Vec::new(),
+            is_armed: false,
         };
         if let (Some(addr), true) = (addr, role != Role::Initiator) {
             system.listen(addr)?;
@@ -192,8 +195,11 @@ impl System {
 
     fn watch_queue(&mut self, queue: Arc<Queue>, owner: Option<u64>) -> io::Result<()> {
         watch(&self.wait, queue.descriptor(), self.queues.len() as u64)?;
+        if self.is_armed {
+            queue.request_event();
+        }
         // A separate queue may have completions already, and its event may be requested already.
-        self.queues.push(Watched { queue, owner, armed: false });
+        self.queues.push(Watched { queue, owner, armed: self.is_armed });
         Ok(())
     }
 
@@ -228,7 +234,11 @@ impl System {
             let number = usize::try_from(*key).unwrap_or(usize::MAX);
             if let Some(watched) = self.queues.get_mut(number) {
                 watched.queue.take_event();
-                watched.armed = false;
+                watched.armed = self.is_armed;
+                // This thread polls the queue next, but another one may sleep on the descriptor.
+                if self.is_armed {
+                    watched.queue.request_event();
+                }
             }
         }
         self.keys = keys;
@@ -375,6 +385,7 @@ impl Device for System {
 
     fn arm(&mut self) -> bool {
         let has_event = self.look();
+        self.is_armed = true;
         for watched in self.queues.iter_mut().filter(|watched| !watched.armed) {
             watched.armed = true;
             watched.queue.request_event();
@@ -384,6 +395,10 @@ impl Device for System {
         self.poll_queues(&mut found);
         self.found = found;
         has_event || !self.found.is_empty()
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
     }
 
     fn wake(&mut self) {

@@ -523,6 +523,10 @@ impl<D: Device> Transport for VerbsTransport<D> {
         self.device.arm() || self.pace.more || !self.reports.is_empty() || !self.broken.is_empty()
     }
 
+    fn disarm(&mut self) {
+        self.device.disarm();
+    }
+
     fn now(&self) -> Instant {
         self.device.now()
     }

@@ -55,7 +55,7 @@ impl Reports {
     fn push_done(&self, done: FakeDone) {
         let mut state = lock(&self.state);
         state.done.push_back(done);
-        if core::mem::take(&mut state.armed) {
+        if state.armed {
             self.bell.signal();
         }
     }
@@ -429,6 +429,9 @@ impl Device for FakeDevice {
         let mut state = lock(&self.reports.state);
         state.armed = true;
         !state.done.is_empty() || !state.events.is_empty()
+    }
+    fn disarm(&mut self) {
+        lock(&self.reports.state).armed = false;
     }
     fn wake(&mut self) {
         self.reports.bell.signal();
