@@ -4,7 +4,7 @@
 //! gets it back.
 
 use crate::device::{Pair, RECEIVES, SLOT};
-use crate::offers::{self, Offers};
+use crate::offers::{self, Offers, Way};
 use crate::wire::{Credits, Grant, Kind, MAX_OFFER, Offer, Outcome, Segment};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Cause, Errno};
@@ -210,17 +210,21 @@ impl<P: Pair> Conn<P> {
                 if why.kind() == io::ErrorKind::OutOfMemory {
                     self.offers.back_off();
                 }
-                self.note_copy(true, &why);
+                self.note_copy(Way::Out, &why);
                 false
             }
         }
     }
 
-    /// Memory cannot be registered: a message of this side, or to it, is copied.
+    /// Memory cannot be registered: a message is copied.
     #[cold]
-    fn note_copy(&mut self, of_this_side: bool, why: &io::Error) {
-        if self.offers.says(of_this_side) {
-            let (peer, way) = (self.remote.socket(), if of_this_side { "to" } else { "from" });
+    fn note_copy(&mut self, way: Way, why: &io::Error) {
+        if self.offers.says(way) {
+            let peer = self.remote.socket();
+            let way = match way {
+                Way::Out => "to",
+                Way::In => "from",
+            };
             log::log("verbs", Level::Warn, Subsystem::EpData, || {
                 format!(
                     "the device cannot reach a long message {way} {peer}, which is copied, and others may be: {why}"
@@ -252,7 +256,7 @@ impl<P: Pair> Conn<P> {
                 Ok(())
             }
             Err((target, why)) => {
-                self.note_copy(false, &why);
+                self.note_copy(Way::In, &why);
                 events.handle_recv_retry(link, target);
                 self.tell(number, false)
             }

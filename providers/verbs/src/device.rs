@@ -105,8 +105,8 @@ pub trait Device: Sized + Send + Debug + 'static {
     fn key_of(done: &Self::Done) -> u64;
     /// Sleeps until an event, a completion or the timeout.
     fn wait(&mut self, timeout: Duration);
-    /// Makes the descriptor report completions too, until [`Self::disarm`], whoever polls
-    /// meanwhile. True if there are some, or events.
+    /// Makes the descriptor report completions too, until [`Self::disarm`], even if another thread
+    /// polls meanwhile. True if there are some, or events.
     fn arm(&mut self) -> bool;
     /// The descriptor need not report completions any longer.
     fn disarm(&mut self);

@@ -19,6 +19,13 @@ pub(crate) const MOST: usize = 32;
 const FIRST_SKIPPED: u32 = 16;
 const MOST_SKIPPED: u32 = 4096;
 
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Out,
+    In,
+}
+
 /// Both sides' part of the offers on a connection.
 #[derive(Debug)]
 pub(crate) struct Offers<P: Pair> {
@@ -28,7 +35,7 @@ pub(crate) struct Offers<P: Pair> {
     /// How many messages are copied without trying, because memory could not be locked; and how
     /// many were, the last time.
     skipped: (u32, u32),
-    /// It is logged that messages of this side, or to it, are copied.
+    /// Whether it is logged that messages are copied, for each way.
     said: [bool; 2],
     /// The peer's offer that the device is reading.
     pub(crate) reading: Option<u32>,
@@ -90,9 +97,9 @@ impl<P: Pair> Offers<P> {
         self.skipped = (next, next);
     }
 
-    /// True the first time for messages of this side, or to it.
-    pub(crate) const fn says(&mut self, of_this_side: bool) -> bool {
-        !core::mem::replace(&mut self.said[of_this_side as usize], true)
+    /// Whether it is to be logged now that a message is copied: once for each way.
+    pub(crate) const fn says(&mut self, way: Way) -> bool {
+        !core::mem::replace(&mut self.said[way as usize], true)
     }
 
     /// The payloads of this side; the connection has ended.

@@ -125,8 +125,8 @@ impl Registered {
         }
         let address = buffer.address() + from;
         let base = ptr::with_exposed_provenance_mut(address);
-        // SAFETY: this value keeps the buffer until the registration has ended; whoever has lent
-        // the memory for the buffer leaves it alone until the buffer comes back.
+        // SAFETY: this value keeps the buffer until the registration has ended, and the application
+        // leaves the memory of a buffer alone until the engine gives the buffer back.
         match unsafe { Registration::new(domain, base, len, access) } {
             Ok(registration) => Ok(Self { registration, address: address as u64, len: len_lent, buffer: Some(buffer) }),
             Err(error) => {

@@ -241,19 +241,22 @@ impl QueuePair {
     }
 
     fn failed(&self, status: i32) -> Down {
-        let peer = self.address(true).map_or_else(String::new, |peer| format!(" to {peer}"));
         let (errno, text) = match status {
             WC_FLUSHED => (Errno::ECONNRESET, "it has ended".to_owned()),
             WC_RETRY_EXCEEDED => (Errno::ETIMEDOUT, "the peer's host does not acknowledge".to_owned()),
             other => (Errno::EIO, format!("work failed with status {other} of ibv_wc_status_str(3)")),
         };
-        Down::new(Cause::Broken, errno, format!("connection{peer}: {text}"))
+        self.broken(errno, &text)
     }
 
     fn unusable(&self, error: &io::Error) -> Down {
-        let peer = self.address(true).map_or_else(String::new, |peer| format!(" to {peer}"));
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-        Down::new(Cause::Broken, errno, format!("connection{peer}: read the peer's memory: {error}"))
+        self.broken(errno, &format!("read the peer's memory: {error}"))
+    }
+
+    fn broken(&self, errno: Errno, text: &str) -> Down {
+        let peer = self.address(true).map_or_else(String::new, |peer| format!(" to {peer}"));
+        Down::new(Cause::Broken, errno, format!("connection{peer}: {text}"))
     }
 
     fn post_send(&mut self, len: usize, last: bool) -> io::Result<()> {

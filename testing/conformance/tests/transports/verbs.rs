@@ -282,7 +282,7 @@ impl Pair for FakePair {
             return Err((target, io::ErrorKind::OutOfMemory.into()));
         }
         self.reading = Some(target);
-        // It takes a while, which others do not spend waiting.
+        // The device reads for some polls, in which frames arrive.
         lock(&self.wire)[self.side].complete(What::Read(from, from.key % READ_POLLS));
         Ok(())
     }
