@@ -15,6 +15,7 @@
 
 struct options options = {
 	.provider = "tcp",
+	.address = "127.0.0.1",
 	.pattern = "latency",
 	.size = 8,
 	.window = 64,
@@ -95,12 +96,12 @@ void parse_options(int argc, char **argv)
 {
 	enum {
 		PROVIDER, ENDPOINT, PATTERN, SIZE, WINDOW, THREADS, PEERS, PROCESSES, LOCKING, BATCH, BUFFERS, COMPLETION,
-		WAIT, PROGRESS, LOOP, YIELD, COUNT, MILLISECONDS, CORES, CORRUPT,
+		WAIT, PROGRESS, LOOP, YIELD, COUNT, MILLISECONDS, CORES, CORRUPT, ADDRESS,
 	};
 	static const char *const names[] = {
 		"provider", "endpoint", "pattern", "size", "window", "threads", "peers", "processes", "locking", "batch",
 		"buffers", "completion", "wait", "progress", "loop", "yield", "count", "milliseconds", "cores",
-		"corrupt",
+		"corrupt", "address",
 	};
 	struct option known[sizeof(names) / sizeof(*names) + 1] = { 0 };
 	int which;
@@ -131,6 +132,7 @@ void parse_options(int argc, char **argv)
 		case MILLISECONDS: options.milliseconds = (double) number(name, optarg, 1, 60000); break;
 		case CORES: parse_cores(optarg); break;
 		case CORRUPT: options.corrupt = number(name, optarg, 1, 1L << 40); break;
+		case ADDRESS: options.address = optarg; break;
 		default: _exit(2);
 		}
 	}

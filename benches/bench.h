@@ -42,6 +42,8 @@ enum loop { BUSY, BLOCKING, BATCHED };
 
 struct options {
 	const char *provider, *pattern;
+	/* This host's, for providers with internet addresses. */
+	const char *address;
 	enum endpoint endpoint;
 	enum locking locking;
 	enum buffers buffers;

@@ -54,7 +54,7 @@ static void find(int contexts)
 		hints->ep_attr->tx_ctx_cnt = hints->ep_attr->rx_ctx_cnt = (size_t) options.threads;
 	if (sockets)
 		hints->addr_format = FI_SOCKADDR_IN;
-	CALL(fi_getinfo(FI_VERSION(1, 20), sockets ? "127.0.0.1" : NULL, NULL, sockets ? FI_SOURCE : 0, hints, &info));
+	CALL(fi_getinfo(FI_VERSION(1, 20), sockets ? options.address : NULL, NULL, sockets ? FI_SOURCE : 0, hints, &info));
 	fi_freeinfo(hints);
 }
 

@@ -52,7 +52,7 @@ static void find(void)
 	hints->domain_attr->mr_mode = ~(FI_MR_BASIC | FI_MR_SCALABLE);
 	if (sockets)
 		hints->addr_format = FI_SOCKADDR_IN;
-	CALL(fi_getinfo(FI_VERSION(1, 20), sockets ? "127.0.0.1" : NULL, NULL, sockets ? FI_SOURCE : 0, hints, &info));
+	CALL(fi_getinfo(FI_VERSION(1, 20), sockets ? options.address : NULL, NULL, sockets ? FI_SOURCE : 0, hints, &info));
 	CALL(fi_fabric(info->fabric_attr, &fabric, NULL));
 }
 

@@ -24,7 +24,7 @@ static struct fi_info *find_provider(void)
 	hints->domain_attr->data_progress = options.progress == AUTO ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
 	hints->domain_attr->control_progress = options.progress == AUTO ? FI_PROGRESS_AUTO :
 		options.locking == DOMAIN ? FI_PROGRESS_CONTROL_UNIFIED : FI_PROGRESS_MANUAL;
-	ret = fi_getinfo(FI_VERSION(1, 20), sockets ? "127.0.0.1" : NULL, NULL, sockets ? FI_SOURCE : 0, hints, &info);
+	ret = fi_getinfo(FI_VERSION(1, 20), sockets ? options.address : NULL, NULL, sockets ? FI_SOURCE : 0, hints, &info);
 	if (ret)
 		quit("fi_getinfo: %s", fi_strerror(-ret));
 	MUST(!(info->domain_attr->mr_mode & FI_MR_LOCAL));

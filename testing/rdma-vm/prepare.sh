@@ -59,6 +59,7 @@ modules() {
 # rxe and ext4 request checksum algorithms by name, so no module lists them as dependencies.
 modules rdma crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
 modules verbs crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
+modules rivals crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
 modules pmem crc32c_generic virtio_blk ext4
 
 install -m 755 "$here/init" root/init

@@ -26,7 +26,7 @@ enum Part {
 
 /// The Debian packages of the required programs and headers.
 const PACKAGES: &str = "qemu-system-x86 busybox-static cpio binutils xz-utils e2fsprogs iproute2 ibverbs-providers \
-                        librdmacm-dev libibverbs-dev";
+                        librdmacm-dev libibverbs-dev libfabric-bin perftest";
 
 /// Builds the guest and runs the parts in it.
 pub(crate) fn rdma_vm(options: &Options) -> Outcome {

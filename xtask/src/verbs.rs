@@ -1,6 +1,7 @@
 //! `xtask verbs`: the suites of transports and endpoints, fi_pingpong, MPICH and the C cases, over
 //! the verbs provider on a software RDMA device in a virtual machine.
 
+use crate::bench::guest;
 use crate::clients::mpich_rounds;
 use crate::disk;
 use crate::rdma_vm::{boot, cc, needs};
@@ -34,6 +35,8 @@ enum Part {
     Limits,
     /// Two processes of MPICH
     Mpi,
+    /// Times beside those of the reference and of perftest; not in a quick run
+    Rivals,
 }
 
 /// Cases that one boot of the guest has time for.
@@ -87,6 +90,12 @@ pub(crate) fn verbs(options: &Options) -> Outcome {
     disk::make(share.join("cases"))?;
     needs(run(Command::new("testing/rdma-vm/prepare.sh").arg(&folder)))?;
     let is_asked = |part| options.only.is_none_or(|only| only == part);
+    if options.only == Some(Part::Rivals) || (options.only.is_none() && !options.quick) {
+        guest::compare(&folder, &disk::target().join("bench"))?;
+    }
+    if options.only == Some(Part::Rivals) {
+        return Ok(());
+    }
     let mut runs = Vec::new();
     if is_asked(Part::Suites) {
         for suite in ["transports", "endpoints"] {

@@ -162,6 +162,7 @@ impl<P: Pair> Conn<P> {
                 Attempt::Broken => return Submitted::Broken,
             }
         }
+        self.flush();
         if stage == Stage::Started && at == len {
             return Submitted::Done;
         }
@@ -366,6 +367,13 @@ impl<P: Pair> Conn<P> {
         }
         if self.broken.is_none() && self.credits.is_return_due() {
             self.return_credits();
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.pair.flush() {
+            self.fail(&error);
         }
     }
 

@@ -99,8 +99,9 @@ pub trait Device: Sized + Send + Debug + 'static {
     fn release(&mut self, pair: &mut Self::Pair);
     /// Appends what the connection manager has to report.
     fn poll_events(&mut self, out: &mut Vec<Event<Self::Pair>>);
-    /// Appends completions, at most about 64. In order for each connection.
-    fn poll_completions(&mut self, out: &mut Vec<Self::Done>);
+    /// Appends completions, at most about 64. In order for each connection. True if there may be
+    /// more.
+    fn poll_completions(&mut self, out: &mut Vec<Self::Done>) -> bool;
     /// The key of a completion's connection.
     fn key_of(done: &Self::Done) -> u64;
     /// Sleeps until an event, a completion or the timeout.
@@ -157,16 +158,22 @@ pub trait Pair: Send + Debug + 'static {
     fn post_receive(&mut self, slot: u16) -> io::Result<()>;
     /// The next slot for sending, unless all are in use.
     fn send_slot(&mut self) -> Option<&mut [u8]>;
-    /// Sends the first `len` bytes of that slot.
+    /// The device gets the first `len` bytes of that slot, to send them from the next
+    /// [`Self::flush`] on.
     ///
     /// # Errors
     /// The connection is unusable.
     fn send(&mut self, len: usize) -> io::Result<()>;
-    /// Sends like [`Self::send`], and reports the completion.
+    /// As [`Self::send`]; reports the completion.
     ///
     /// # Errors
     /// The connection is unusable.
     fn send_last(&mut self, len: usize) -> io::Result<()>;
+    /// Makes the device send, in one call for all segments.
+    ///
+    /// # Errors
+    /// The connection is unusable.
+    fn flush(&mut self) -> io::Result<()>;
     /// Whether the peer's device has every segment whose completion is reported.
     fn is_sent(&self) -> bool;
     /// Lets the peer's device read `len` bytes of a buffer from `from` on.

@@ -24,7 +24,7 @@ use ofi_os::limits::{self, Limit};
 use ofi_os::wait_fd::FdWaitObject;
 use pair::Stage;
 pub use pair::{Done, QueuePair};
-use queue::{Domain, Queue};
+use queue::{Completions, Domain, NO_COMPLETIONS, Queue};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ pub struct System {
     keys: Vec<u64>,
     /// Completions that arming has found.
     found: Vec<Done>,
+    polled: Box<Completions>,
     /// The descriptor reports completions.
     is_armed: bool,
 }
@@ -148,6 +149,7 @@ impl System {
             wait,
             keys: Vec::new(),
             found: Vec::new(),
+            polled: Box::new(NO_COMPLETIONS),
             is_armed: false,
         };
         if let (Some(addr), true) = (addr, role != Role::Initiator) {
@@ -245,10 +247,12 @@ impl System {
         any
     }
 
-    fn poll_queues(&mut self, out: &mut Vec<Done>) {
+    fn poll_queues(&mut self, out: &mut Vec<Done>) -> bool {
+        let mut more = false;
         for Watched { queue, owner, .. } in &self.queues {
-            queue.poll(|completion| out.push(Done::new(completion, *owner)));
+            more |= queue.poll(&mut self.polled, |completion| out.push(Done::new(completion, *owner)));
         }
+        more
     }
 
     fn translate(&self, event: channel::Event) -> Option<Event<QueuePair>> {
@@ -367,9 +371,9 @@ impl Device for System {
         }
     }
 
-    fn poll_completions(&mut self, out: &mut Vec<Done>) {
+    fn poll_completions(&mut self, out: &mut Vec<Done>) -> bool {
         out.append(&mut self.found);
-        self.poll_queues(out);
+        self.poll_queues(out)
     }
 
     fn key_of(done: &Done) -> u64 {

@@ -229,7 +229,14 @@ impl<D: Device> VerbsTransport<D> {
         }
     }
 
+    #[inline]
     fn deliver(&mut self, events: &mut impl LinkEvents) {
+        if !self.reports.is_empty() {
+            self.deliver_reports(events);
+        }
+    }
+
+    fn deliver_reports(&mut self, events: &mut impl LinkEvents) {
         for (link, report) in self.reports.drain(..) {
             match report {
                 Report::Sent(token, buffer) => events.handle_send_done(link, token, buffer),
@@ -312,11 +319,9 @@ impl<D: Device> VerbsTransport<D> {
             // The peer may answer a payload before the next poll: the engine learns first that it
             // has left.
             self.deliver(events);
-            self.device.poll_completions(&mut batch);
-            if batch.is_empty() {
-                break;
-            }
-            (any, self.pace.more) = (true, round == BATCHES - 1);
+            let more = self.device.poll_completions(&mut batch);
+            any |= !batch.is_empty();
+            self.pace.more = more && round == BATCHES - 1;
             let mut last = None;
             for done in batch.drain(..) {
                 let Some(slot) = self.slot_of(D::key_of(&done)) else { continue };
@@ -331,6 +336,9 @@ impl<D: Device> VerbsTransport<D> {
             }
             if let Some(slot) = last {
                 self.push(slot);
+            }
+            if !more {
+                break;
             }
         }
         self.scratch.batch = batch;

@@ -5,6 +5,7 @@
 mod bars;
 mod case;
 mod cases;
+pub(crate) mod guest;
 mod machine;
 mod mpich;
 mod plots;
@@ -156,19 +157,14 @@ fn prepare(options: &Options, chosen: &[Case]) -> Result<(Bench, Vec<String>), S
         limit: options.limit.unwrap_or(if options.quick { 20 } else { 60 }),
         share: if options.quick { 5 } else { 1 },
     };
-    crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
     let work = disk::target().join("bench");
-    let folder = work.join("ours");
-    disk::make(&folder)?;
-    disk::copy(disk::target().join("release/libfabric.so"), folder.join("libfabric.so.1"))?;
-    let fabric =
-        ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale", "collective", "contexts"];
+    let (folder, fabric) = build_fabric(&work)?;
     if chosen.iter().any(|case| case.interface == Interface::Futures) {
         crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi", "--example", "futures"]))?;
     }
     let programs = Programs {
         futures: disk::target().join("release/examples/futures"),
-        fabric: build(&work, &fabric, Some(&folder.join("libfabric.so.1")))?,
+        fabric,
         bare: build(&work, &["bare", "bench"], None)?,
         work,
     };
@@ -213,6 +209,19 @@ fn busy(when: &str) -> Option<String> {
 fn works(program: &str, option: &str) -> bool {
     let mut command = Command::new(program);
     command.arg(option).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Builds the library and `benches/fabric.c`; returns the library's folder and the program.
+pub(crate) fn build_fabric(work: &Path) -> Result<(PathBuf, PathBuf), String> {
+    crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
+    let folder = work.join("ours");
+    disk::make(&folder)?;
+    let library = folder.join("libfabric.so.1");
+    disk::copy(disk::target().join("release/libfabric.so"), &library)?;
+    let sources =
+        ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale", "collective", "contexts"];
+    let program = build(work, &sources, Some(&library))?;
+    Ok((folder, program))
 }
 
 /// Compiles a program of `benches/` and links it with a library.

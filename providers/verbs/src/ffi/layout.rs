@@ -74,10 +74,15 @@ pub(crate) struct Mr {
 
 /// `struct ibv_sge`.
 #[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Sge {
     pub(crate) addr: u64,
     pub(crate) length: u32,
     pub(crate) lkey: u32,
+}
+
+impl Sge {
+    pub(crate) const EMPTY: Self = Self { addr: 0, length: 0, lkey: 0 };
 }
 
 /// `struct ibv_recv_wr`.
@@ -92,6 +97,7 @@ pub(crate) struct RecvWr {
 /// `struct ibv_send_wr`; the members behind `imm_data` depend on the operation: of a read, the
 /// address in the peer's memory, then the key in the first half of the next word.
 #[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWr {
     pub(crate) wr_id: u64,
     pub(crate) next: *mut Self,
@@ -101,6 +107,19 @@ pub(crate) struct SendWr {
     pub(crate) send_flags: u32,
     pub(crate) imm_data: u32,
     pub(crate) others: [u64; 11],
+}
+
+impl SendWr {
+    pub(crate) const EMPTY: Self = Self {
+        wr_id: 0,
+        next: core::ptr::null_mut(),
+        sg_list: core::ptr::null_mut(),
+        num_sge: 0,
+        opcode: 0,
+        send_flags: 0,
+        imm_data: 0,
+        others: [0; 11],
+    };
 }
 
 /// `IBV_WR_SEND`.

@@ -80,9 +80,52 @@ pub(super) struct Joined {
     /// A bit for each slot for receiving that the device has.
     posted: u64,
     ring: Ring,
+    chain: Chain,
     read: Option<Read>,
     /// The queue pair is destroyed.
     is_stopped: bool,
+}
+
+/// Segments for the device, which it gets in one call. Kept from call to call, because clearing it
+/// takes longer than posting a segment.
+#[derive(Debug)]
+struct Chain {
+    works: Box<[SendWr; SENDS as usize]>,
+    pieces: Box<[Sge; SENDS as usize]>,
+    /// How many of them wait.
+    count: usize,
+}
+
+impl Chain {
+    fn new() -> Self {
+        Self {
+            works: Box::new([SendWr::EMPTY; SENDS as usize]),
+            pieces: Box::new([Sge::EMPTY; SENDS as usize]),
+            count: 0,
+        }
+    }
+
+    /// Adds a segment; false if there is no room, which a full ring of slots prevents.
+    fn add(&mut self, wr_id: u64, piece: Sge, send_flags: u32) -> bool {
+        let (Some(work), Some(place)) = (self.works.get_mut(self.count), self.pieces.get_mut(self.count)) else {
+            return false;
+        };
+        *place = piece;
+        *work = SendWr { wr_id, num_sge: 1, opcode: WR_SEND, send_flags, ..SendWr::EMPTY };
+        self.count += 1;
+        true
+    }
+
+    /// Links the works with each other and with their pieces; returns the first. Empties the chain.
+    fn link(&mut self) -> Option<NonNull<SendWr>> {
+        let count = core::mem::take(&mut self.count);
+        let mut next = ptr::null_mut();
+        for (work, piece) in self.works[..count].iter_mut().zip(self.pieces.iter_mut()).rev() {
+            (work.next, work.sg_list) = (next, piece);
+            next = work;
+        }
+        NonNull::new(next)
+    }
 }
 
 /// A read of the peer's memory. Dropped after the queue pair is destroyed.
@@ -192,7 +235,8 @@ impl QueuePair {
         // device's.
         result(unsafe { create(self.id.as_ptr(), domain.pd.as_ptr(), &mut attributes) })?;
         let ring = Ring::default();
-        self.joined = Some(Joined { queue, domain, slots, posted: 0, ring, read: None, is_stopped: false });
+        let chain = Chain::new();
+        self.joined = Some(Joined { queue, domain, slots, posted: 0, ring, chain, read: None, is_stopped: false });
         (0..RECEIVES).try_for_each(|slot| self.post_receive(slot))
     }
 
@@ -259,30 +303,21 @@ impl QueuePair {
         Down::new(Cause::Broken, errno, format!("connection{peer}: {text}"))
     }
 
-    fn post_send(&mut self, len: usize, last: bool) -> io::Result<()> {
-        let (qp, key) = (self.qp(), self.key);
+    fn add_send(&mut self, len: usize, last: bool) -> io::Result<()> {
+        let key = self.key;
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let Some(slot) = joined.ring.slot() else { return Err(io::ErrorKind::WouldBlock.into()) };
         let (number, reports) = joined.ring.take(last);
-        let mut piece = Sge {
+        let piece = Sge {
             addr: joined.slots.address(RECEIVES + slot),
             length: u32::try_from(len.min(SLOT)).unwrap_or(0),
             lkey: joined.slots.lkey(),
         };
-        let mut work = SendWr {
-            wr_id: key << NUMBER_BITS | u64::from(number),
-            next: ptr::null_mut(),
-            sg_list: &mut piece,
-            num_sge: 1,
-            opcode: WR_SEND,
-            send_flags: if reports { SEND_SIGNALED } else { 0 },
-            imm_data: 0,
-            others: [0; 11],
-        };
-        // SAFETY: the piece is the slot, which is the device's until its number completes.
-        unsafe { joined.post(qp, &mut work) }
+        let flags = if reports { SEND_SIGNALED } else { 0 };
+        let is_added = joined.chain.add(key << NUMBER_BITS | u64::from(number), piece, flags);
+        if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     /// Has the device read the next piece of the peer's memory.
@@ -305,13 +340,12 @@ impl QueuePair {
         others[1] = u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]);
         let mut work = SendWr {
             wr_id: key << NUMBER_BITS | READ,
-            next: ptr::null_mut(),
             sg_list: &mut piece,
             num_sge: 1,
             opcode: WR_RDMA_READ,
             send_flags: SEND_SIGNALED,
-            imm_data: 0,
             others,
+            ..SendWr::EMPTY
         };
         // SAFETY: the piece is part of registered memory, which `read` keeps until the read has
         // completed or the queue pair is destroyed.
@@ -320,11 +354,11 @@ impl QueuePair {
 }
 
 impl Joined {
-    /// Posts work to the send queue.
+    /// Posts work, and what is linked to it, to the send queue.
     ///
     /// # Safety
-    /// The memory of its pieces is the device's until the work completes.
-    unsafe fn post(&self, qp: *mut super::layout::Qp, work: &mut SendWr) -> io::Result<()> {
+    /// The memory of their pieces is the device's until the work completes.
+    unsafe fn post(&self, qp: *mut super::layout::Qp, work: *mut SendWr) -> io::Result<()> {
         let mut bad = ptr::null_mut();
         // SAFETY: the device is open, so its table is complete.
         let post = unsafe { (*self.queue.domain.context.as_ptr()).ops.post_send };
@@ -409,11 +443,19 @@ impl Pair for QueuePair {
     }
 
     fn send(&mut self, len: usize) -> io::Result<()> {
-        self.post_send(len, false)
+        self.add_send(len, false)
     }
 
     fn send_last(&mut self, len: usize) -> io::Result<()> {
-        self.post_send(len, true)
+        self.add_send(len, true)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let qp = self.qp();
+        let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else { return Ok(()) };
+        let Some(first) = joined.chain.link() else { return Ok(()) };
+        // SAFETY: each piece is a slot, which is the device's until its number completes.
+        unsafe { joined.post(qp, first.as_ptr()) }
     }
 
     fn is_sent(&self) -> bool {

@@ -16,6 +16,13 @@ const WORKS: u16 = RECEIVES + SENDS + 1;
 /// Completions that are polled at once.
 const BATCH: usize = 32;
 
+/// Where a queue puts what is polled. Kept from poll to poll, because clearing it takes longer than
+/// an empty poll.
+pub(crate) type Completions = [WorkCompletion; BATCH];
+
+/// No completions.
+pub(crate) const NO_COMPLETIONS: Completions = [WorkCompletion::EMPTY; BATCH];
+
 /// The error of a call that returned a null pointer.
 pub(crate) fn not_null<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
@@ -110,16 +117,17 @@ impl Queue {
         unsafe { (*self.channel.as_ptr()).fd }
     }
 
-    /// Passes completions on, at most [`BATCH`].
-    pub(crate) fn poll(&self, take: impl FnMut(&WorkCompletion)) {
-        let mut found = [WorkCompletion::EMPTY; BATCH];
+    /// Passes completions on, as many as `found` has room for; true if there may be more. What is
+    /// in `found` before and after does not matter.
+    pub(crate) fn poll(&self, found: &mut Completions, take: impl FnMut(&WorkCompletion)) -> bool {
         // SAFETY: the device is open, so its table is complete.
         let poll_cq = unsafe { (*self.domain.context.as_ptr()).ops.poll_cq };
-        let most = i32::try_from(BATCH).unwrap_or(1);
+        let most = i32::try_from(found.len()).unwrap_or(1);
         // SAFETY: the queue is open, and the array has the room that is named.
         let count = unsafe { poll_cq(self.cq(), most, found.as_mut_ptr()) };
         let count = usize::try_from(count).unwrap_or(0);
         found.iter().take(count).for_each(take);
+        count >= BATCH
     }
 
     /// Makes the next completion an event.

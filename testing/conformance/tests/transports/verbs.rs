@@ -129,6 +129,8 @@ pub(crate) struct FakePair {
     slots: Vec<Vec<u8>>,
     buffer: Vec<u8>,
     ring: Ring,
+    /// What the next flush sends; numbers of those that report.
+    chain: Vec<(Vec<u8>, Option<u16>)>,
     reading: Option<RecvTarget>,
     was_refused: bool,
     is_stopped: bool,
@@ -171,6 +173,7 @@ impl FakePair {
             slots,
             buffer,
             ring: Ring::default(),
+            chain: Vec::new(),
             reading: None,
             was_refused: false,
             is_stopped: false,
@@ -189,15 +192,7 @@ impl FakePair {
     fn post(&mut self, len: usize, last: bool) {
         assert!(self.ring.slot().is_some(), "a segment without a slot to send from");
         let (number, is_reported) = self.ring.take(last);
-        let mut sides = lock(&self.wire);
-        let peer = &mut sides[1 - self.side];
-        if !peer.has_ended {
-            let slot = peer.receives.pop_front().expect("the peer has posted a slot for each credit");
-            peer.complete(What::Received(slot, self.buffer[..len].to_vec()));
-        }
-        if is_reported {
-            sides[self.side].complete(What::Sent(number));
-        }
+        self.chain.push((self.buffer[..len].to_vec(), is_reported.then_some(number)));
     }
 }
 
@@ -258,6 +253,20 @@ impl Pair for FakePair {
     }
     fn send_last(&mut self, len: usize) -> io::Result<()> {
         self.post(len, true);
+        Ok(())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        let mut sides = lock(&self.wire);
+        for (bytes, reported) in self.chain.drain(..) {
+            let peer = &mut sides[1 - self.side];
+            if !peer.has_ended {
+                let slot = peer.receives.pop_front().expect("the peer has posted a slot for each credit");
+                peer.complete(What::Received(slot, bytes));
+            }
+            if let Some(number) = reported {
+                sides[self.side].complete(What::Sent(number));
+            }
+        }
         Ok(())
     }
     fn is_sent(&self) -> bool {
@@ -401,7 +410,7 @@ impl Device for FakeDevice {
         self.reports.bell.drain();
         out.extend(lock(&self.reports.state).events.drain(..));
     }
-    fn poll_completions(&mut self, out: &mut Vec<FakeDone>) {
+    fn poll_completions(&mut self, out: &mut Vec<FakeDone>) -> bool {
         if let Meanwhile(Some(others)) = &mut self.meanwhile {
             others();
         }
@@ -416,8 +425,10 @@ impl Device for FakeDevice {
                 _ => out.push(done),
             }
         }
+        let more = !state.done.is_empty();
         // What has arrived since comes before it.
         state.done.extend(later);
+        more
     }
     fn key_of(done: &FakeDone) -> u64 {
         done.key

@@ -126,7 +126,7 @@ fn send_to(takes: bool, segments: &[Vec<u8>]) -> Victim {
                     is_connected = true;
                     let slot = pair.send_slot().expect("nothing was sent");
                     slot[..hello.len()].copy_from_slice(&hello);
-                    pair.send(hello.len()).expect("the connection is open");
+                    pair.send(hello.len()).and_then(|()| pair.flush()).expect("the connection is open");
                 }
                 _ => {}
             }
@@ -141,7 +141,7 @@ fn send_to(takes: bool, segments: &[Vec<u8>]) -> Victim {
         if is_connected && let Some(next) = segments.next() {
             let slot = pair.send_slot().expect("each poll completes what was sent");
             slot[..next.len()].copy_from_slice(next);
-            pair.send_last(next.len()).expect("the connection is open");
+            pair.send_last(next.len()).and_then(|()| pair.flush()).expect("the connection is open");
             if takes && segments.len() == 0 {
                 break;
             }
