@@ -104,6 +104,9 @@ impl WaitObject for Timed {
     fn apart(&self) -> Option<&dyn WaitObject> {
         self.inner.apart()
     }
+    fn give_turn(&self) {
+        self.inner.give_turn();
+    }
     fn descriptor(&self) -> Descriptor {
         self.inner.descriptor()
     }

@@ -29,6 +29,11 @@ pub trait WaitObject: Send + Sync + core::fmt::Debug {
     /// A thread of the application is about to sleep until the descriptor is readable, or until the
     /// library signals the condition variable that stands for it (FI_WAIT_MUTEX_COND).
     fn watched(&self) {}
+    /// A thread that polls without finding anything lets others have its core. Those of a simulated
+    /// network wait for nobody.
+    fn give_turn(&self) {
+        std::thread::yield_now();
+    }
     /// The descriptor, readable while an event is pending.
     fn descriptor(&self) -> Descriptor;
     /// The current time.

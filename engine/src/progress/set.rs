@@ -332,7 +332,7 @@ impl<K: LockKind> ProgressSet<K> {
     #[cold]
     fn give_turn(&self) {
         let nudges = K::lock(&self.state).counts.nudges;
-        let now = self.yields.look(u32::from(nudges), || self.wait_object.now(), std::thread::yield_now);
+        let now = self.yields.look(u32::from(nudges), || self.wait_object.now(), || self.wait_object.give_turn());
         self.publish_if_due(now);
     }
 

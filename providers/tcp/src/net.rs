@@ -15,6 +15,9 @@ use std::time::Duration;
 pub trait Net: Send + 'static {
     /// A socket; closed when dropped.
     type Socket: Send + 'static;
+    /// Payloads are aligned on the stream as in memory, because the system copies them faster then.
+    /// Not in a simulated network, where a run must not depend on addresses.
+    const ALIGNS: bool = true;
 
     /// Listens at an address; port 0 lets the system choose.
     fn listen(&mut self, addr: SocketAddr) -> io::Result<Self::Socket>;

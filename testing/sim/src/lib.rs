@@ -365,6 +365,7 @@ impl SimNet {
 
 impl Net for SimNet {
     type Socket = SimSocket;
+    const ALIGNS: bool = false;
 
     fn listen(&mut self, mut addr: SocketAddr) -> io::Result<SimSocket> {
         let mut state = self.world.lock();
@@ -675,6 +676,7 @@ impl WaitObject for SimWaitObject {
     fn set_timer(&self, when: Option<Instant>) {
         self.ear().alarm = when;
     }
+    fn give_turn(&self) {}
     fn descriptor(&self) -> Descriptor {
         -1
     }

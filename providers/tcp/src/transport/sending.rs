@@ -138,7 +138,9 @@ impl<N: Net> TcpTransport<N> {
             return Submitted::Broken;
         }
         let (from, len, address) = match &payload {
-            Some(Payload { buffer: Some(buffer), from, len, .. }) => (*from, *len, buffer.address() + from),
+            Some(Payload { buffer: Some(buffer), from, len, .. }) => {
+                (*from, *len, if N::ALIGNS { buffer.address() + from } else { *from })
+            }
             _ => (0, 0, 0),
         };
         let head = conn.writer.head(header, len, address);
