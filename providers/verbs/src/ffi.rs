@@ -5,6 +5,7 @@
 
 mod address;
 mod channel;
+mod identifier;
 mod layout;
 mod library;
 mod memory;
@@ -161,8 +162,9 @@ impl System {
     fn listen(&mut self, addr: SocketAddr) -> io::Result<()> {
         let id = self.channel.identifier(LISTENER)?;
         let pair = QueuePair::new(id, self.channel.clone(), LISTENER, Stage::Later, Vec::new());
-        self.local = pair.listen(addr, BACKLOG)?;
-        let context = pair.context().ok_or_else(|| missing("no RDMA device has this address"))?;
+        self.local = pair.id.bind(addr)?;
+        pair.id.listen(BACKLOG)?;
+        let context = pair.id.context().ok_or_else(|| missing("no RDMA device has this address"))?;
         self.listener = Some(pair);
         if !self.separate {
             // Now, so that the first connection does not wait for it.
@@ -261,7 +263,7 @@ impl System {
         match kind {
             event::CONNECT_REQUEST => {
                 let pair = QueuePair::new(requested?, self.channel.clone(), key, Stage::Later, Vec::new());
-                let from = pair.address(true)?;
+                let from = pair.id.address(true)?;
                 Some(Event::Requested { pair, from, data })
             }
             event::ADDR_RESOLVED | event::ROUTE_RESOLVED => Some(Event::Resolved(key)),
@@ -312,7 +314,7 @@ impl Device for System {
             from.set_port(0);
         }
         let from = (!from.ip().is_unspecified() && from.is_ipv4() == to.is_ipv4()).then_some(from);
-        pair.resolve(from, to, STEP)?;
+        pair.id.resolve(from, to, STEP)?;
         Ok(pair)
     }
 
@@ -321,11 +323,11 @@ impl Device for System {
         match pair.stage {
             Stage::Address => pair.resolve_route(STEP).map_err(fail),
             Stage::Route => {
-                let context = pair.context().ok_or_else(|| fail(missing("no RDMA device leads there")))?;
+                let context = pair.id.context().ok_or_else(|| fail(missing("no RDMA device leads there")))?;
                 let queue = self.queue(context, pair.key()).map_err(fail)?;
                 pair.join(queue).and_then(|()| pair.request()).map_err(fail)?;
                 if self.listener.is_none() {
-                    self.local = pair.address(false).unwrap_or(self.local);
+                    self.local = pair.id.address(false).unwrap_or(self.local);
                 }
                 Ok(())
             }
@@ -337,17 +339,17 @@ impl Device for System {
         let fail = |error: io::Error| connect_failure(&error);
         let key = self.next_key(slot);
         pair.set_key(key);
-        let context = pair.context().ok_or_else(|| fail(missing("the request came from no device")))?;
+        let context = pair.id.context().ok_or_else(|| fail(missing("the request came from no device")))?;
         let queue = self.queue(context, key).map_err(fail)?;
         pair.join(queue).and_then(|()| pair.answer(data)).map_err(fail)
     }
 
     fn attach(&mut self, slot: u32, pair: &mut QueuePair) -> io::Result<()> {
         let key = self.next_key(slot);
-        pair.migrate(&self.channel)?;
+        pair.id.migrate(&self.channel)?;
         pair.set_key(key);
         if self.listener.is_none() {
-            self.local = pair.address(false).unwrap_or(self.local);
+            self.local = pair.id.address(false).unwrap_or(self.local);
         }
         let Some(joined) = &pair.joined else { return Err(io::ErrorKind::NotConnected.into()) };
         self.watch_queue(joined.queue.clone(), Some(key))

@@ -1,8 +1,8 @@
 //! One side of a connection: an identifier of the connection manager with its queue pair.
 #![allow(unsafe_code)]
 
-use super::address;
 use super::channel::Channel;
+use super::identifier::{Identifier, result};
 use super::layout::{
     CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
     WR_RDMA_READ, WR_SEND,
@@ -16,7 +16,6 @@ use ofi_core::{Cause, Errno};
 use ofi_engine::transport::{Down, RecvTarget};
 use ofi_memory::Buffer;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How often a device repeats a segment that is not acknowledged.
@@ -58,11 +57,10 @@ pub(crate) enum Stage {
     Later,
 }
 
-/// One side of a connection. Invariant: the identifier is open, and `joined` is its queue pair.
+/// One side of a connection. Invariant: `joined` is the identifier's queue pair.
 #[derive(Debug)]
 pub struct QueuePair {
-    pub(super) id: NonNull<CmId>,
-    pub(super) channel: Arc<Channel>,
+    pub(super) id: Identifier,
     pub(super) key: u64,
     pub(super) stage: Stage,
     /// The private data to connect with.
@@ -151,10 +149,6 @@ const _: () = assert!(RECEIVES <= 64);
 // SAFETY: librdmacm and libibverbs may be called from any thread for the same objects.
 unsafe impl Send for QueuePair {}
 
-fn result(status: i32) -> io::Result<()> {
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Calls through the table of a device return the error instead.
 fn posted(status: i32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
@@ -162,60 +156,24 @@ fn posted(status: i32) -> io::Result<()> {
 
 impl QueuePair {
     pub(super) const fn new(id: NonNull<CmId>, channel: Arc<Channel>, key: u64, stage: Stage, data: Vec<u8>) -> Self {
-        Self { id, channel, key, stage, data, joined: None }
-    }
-
-    /// The address of this side, or of the peer.
-    pub(super) fn address(&self, remote: bool) -> Option<SocketAddr> {
-        // SAFETY: the identifier is open, and this thread alone uses it.
-        let id = unsafe { self.id.as_ref() };
-        address::decode(if remote { &id.destination.0 } else { &id.source.0 })
-    }
-
-    /// The device that the connection manager has chosen.
-    pub(super) const fn context(&self) -> Option<NonNull<super::layout::Context>> {
-        // SAFETY: the identifier is open, and this thread alone uses it.
-        NonNull::new(unsafe { (*self.id.as_ptr()).verbs })
+        Self { id: Identifier::new(id, channel), key, stage, data, joined: None }
     }
 
     /// Gives the identifier another key, which its events report.
     pub(super) fn set_key(&mut self, key: u64) {
         self.key = key;
-        let context = ptr::without_provenance_mut(usize::try_from(key).unwrap_or(0));
-        // SAFETY: the identifier is open, and this thread alone uses it. The context is a number.
-        unsafe { (*self.id.as_ptr()).context = context };
-    }
-
-    /// Binds the identifier to an address and listens there; returns the address with its port.
-    pub(super) fn listen(&self, addr: SocketAddr, backlog: i32) -> io::Result<SocketAddr> {
-        let cm = &self.channel.libraries.cm;
-        let mut storage = address::encode(addr);
-        // SAFETY: the identifier is open, and the address is complete.
-        result(unsafe { (cm.rdma_bind_addr)(self.id.as_ptr(), &mut storage) })?;
-        // SAFETY: the identifier is open.
-        result(unsafe { (cm.rdma_listen)(self.id.as_ptr(), backlog) })?;
-        Ok(self.address(false).unwrap_or(addr))
-    }
-
-    /// Starts to find the peer and a way to it.
-    pub(super) fn resolve(&self, from: Option<SocketAddr>, to: SocketAddr, timeout: i32) -> io::Result<()> {
-        let mut from = from.map(address::encode);
-        let from = from.as_mut().map_or(ptr::null_mut(), |from| &raw mut *from);
-        let mut to = address::encode(to);
-        // SAFETY: the identifier is open; both addresses are complete, or the first is null.
-        result(unsafe { (self.channel.libraries.cm.rdma_resolve_addr)(self.id.as_ptr(), from, &mut to, timeout) })
+        self.id.set_key(key);
     }
 
     /// Starts to find the route.
     pub(super) fn resolve_route(&mut self, timeout: i32) -> io::Result<()> {
         self.stage = Stage::Route;
-        // SAFETY: the identifier is open.
-        result(unsafe { (self.channel.libraries.cm.rdma_resolve_route)(self.id.as_ptr(), timeout) })
+        self.id.resolve_route(timeout)
     }
 
     /// Creates the queue pair and posts all slots for receiving.
     pub(super) fn join(&mut self, queue: Arc<Queue>) -> io::Result<()> {
-        let domain = Domain::new(self.channel.libraries, queue.domain.context)?;
+        let domain = Domain::new(self.id.channel.libraries, queue.domain.context)?;
         let slots = Slots::new(&domain, RECEIVES + SENDS)?;
         let mut attributes = QpInitAttr {
             qp_context: ptr::null_mut(),
@@ -230,10 +188,7 @@ impl QueuePair {
             qp_type: QPT_RC,
             sq_sig_all: 0,
         };
-        let create = self.channel.libraries.cm.rdma_create_qp;
-        // SAFETY: the identifier is open and has no queue pair; the domain and queue are its
-        // device's.
-        result(unsafe { create(self.id.as_ptr(), domain.pd.as_ptr(), &mut attributes) })?;
+        self.id.create_pair(&domain, &mut attributes)?;
         let ring = Ring::default();
         let chain = Chain::new();
         self.joined = Some(Joined { queue, domain, slots, posted: 0, ring, chain, read: None, is_stopped: false });
@@ -260,28 +215,14 @@ impl QueuePair {
         self.stage = Stage::Later;
         let mut parameters = self.parameters(&self.data);
         // SAFETY: the identifier is open and has a queue pair; the data outlives the call.
-        result(unsafe { (self.channel.libraries.cm.rdma_connect)(self.id.as_ptr(), &mut parameters) })
+        result(unsafe { (self.id.channel.libraries.cm.rdma_connect)(self.id.raw(), &mut parameters) })
     }
 
     /// Accepts the connection.
     pub(super) fn answer(&mut self, data: &[u8]) -> io::Result<()> {
         let mut parameters = self.parameters(data);
         // SAFETY: as for `request`.
-        result(unsafe { (self.channel.libraries.cm.rdma_accept)(self.id.as_ptr(), &mut parameters) })
-    }
-
-    /// Moves the identifier to another channel.
-    pub(super) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
-        let migrate = self.channel.libraries.cm.rdma_migrate_id;
-        // SAFETY: both are open, and all events of the identifier are acknowledged.
-        result(unsafe { migrate(self.id.as_ptr(), channel.raw()) })?;
-        self.channel = channel.clone();
-        Ok(())
-    }
-
-    const fn qp(&self) -> *mut super::layout::Qp {
-        // SAFETY: the identifier is open, and this thread alone uses it.
-        unsafe { (*self.id.as_ptr()).qp }
+        result(unsafe { (self.id.channel.libraries.cm.rdma_accept)(self.id.raw(), &mut parameters) })
     }
 
     fn failed(&self, status: i32) -> Down {
@@ -299,7 +240,7 @@ impl QueuePair {
     }
 
     fn broken(&self, errno: Errno, text: &str) -> Down {
-        let peer = self.address(true).map_or_else(String::new, |peer| format!(" to {peer}"));
+        let peer = self.id.address(true).map_or_else(String::new, |peer| format!(" to {peer}"));
         Down::new(Cause::Broken, errno, format!("connection{peer}: {text}"))
     }
 
@@ -322,7 +263,7 @@ impl QueuePair {
 
     /// Has the device read the next piece of the peer's memory.
     fn post_read(&mut self) -> io::Result<()> {
-        let (qp, key) = (self.qp(), self.key);
+        let (qp, key) = (self.id.pair(), self.key);
         let missing = || io::Error::from(io::ErrorKind::NotConnected);
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
         let read = joined.read.as_mut().ok_or_else(missing)?;
@@ -410,7 +351,7 @@ impl Pair for QueuePair {
     }
 
     fn post_receive(&mut self, slot: u16) -> io::Result<()> {
-        let (qp, key) = (self.qp(), self.key);
+        let (qp, key) = (self.id.pair(), self.key);
         let may = |joined: &&mut Joined| slot < RECEIVES && joined.posted >> slot & 1 == 0 && !joined.is_stopped;
         let Some(joined) = self.joined.as_mut().filter(may) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -451,7 +392,7 @@ impl Pair for QueuePair {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let qp = self.qp();
+        let qp = self.id.pair();
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else { return Ok(()) };
         let Some(first) = joined.chain.link() else { return Ok(()) };
         // SAFETY: each piece is a slot, which is the device's until its number completes.
@@ -493,27 +434,23 @@ impl Pair for QueuePair {
     fn stop(&mut self) -> Option<RecvTarget> {
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
         joined.is_stopped = true;
-        let cm = &self.channel.libraries.cm;
+        let cm = &self.id.channel.libraries.cm;
         // SAFETY: the identifier is open. Without a connection the call fails, which is fine.
-        unsafe { (cm.rdma_disconnect)(self.id.as_ptr()) };
+        unsafe { (cm.rdma_disconnect)(self.id.raw()) };
         // SAFETY: the identifier has a queue pair; afterwards the device has none of its memory.
-        unsafe { (cm.rdma_destroy_qp)(self.id.as_ptr()) };
+        unsafe { (cm.rdma_destroy_qp)(self.id.raw()) };
         joined.read.take().map(Read::end)
     }
 
     fn reject(self, data: &[u8]) {
         let len = u8::try_from(data.len()).unwrap_or(0);
         // SAFETY: the identifier is open and is a request; the data outlives the call.
-        unsafe { (self.channel.libraries.cm.rdma_reject)(self.id.as_ptr(), data.as_ptr().cast::<c_void>(), len) };
+        unsafe { (self.id.channel.libraries.cm.rdma_reject)(self.id.raw(), data.as_ptr().cast::<c_void>(), len) };
     }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
         drop(self.stop());
-        self.joined = None;
-        let cm = &self.channel.libraries.cm;
-        // SAFETY: the identifier is open, has no queue pair, and all its events are acknowledged.
-        unsafe { (cm.rdma_destroy_id)(self.id.as_ptr()) };
     }
 }

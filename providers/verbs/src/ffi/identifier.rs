@@ -1,0 +1,117 @@
+//! Identifiers of the connection manager: an address, and the device that leads there.
+#![allow(unsafe_code)]
+
+use super::address;
+use super::channel::Channel;
+use super::layout::{CmId, Context, QpInitAttr};
+use super::queue::Domain;
+use core::ptr::{self, NonNull};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// An identifier. Dropping it closes it; its queue pair is destroyed before.
+#[derive(Debug)]
+pub(super) struct Identifier {
+    id: NonNull<CmId>,
+    pub(super) channel: Arc<Channel>,
+}
+
+// SAFETY: librdmacm may be called from any thread for the same objects.
+unsafe impl Send for Identifier {}
+
+/// The result of a call that returns a status and sets errno(3).
+pub(super) fn result(status: i32) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl Identifier {
+    /// Takes over an open identifier, which belongs to the channel.
+    pub(super) const fn new(id: NonNull<CmId>, channel: Arc<Channel>) -> Self {
+        Self { id, channel }
+    }
+
+    /// For calls of the library.
+    pub(super) const fn raw(&self) -> *mut CmId {
+        self.id.as_ptr()
+    }
+
+    /// The address of this side, or of the peer.
+    pub(super) fn address(&self, remote: bool) -> Option<SocketAddr> {
+        // SAFETY: the identifier is open, and this thread alone uses it.
+        let id = unsafe { self.id.as_ref() };
+        address::decode(if remote { &id.destination.0 } else { &id.source.0 })
+    }
+
+    /// The device that the connection manager has chosen.
+    pub(super) const fn context(&self) -> Option<NonNull<Context>> {
+        // SAFETY: the identifier is open, and this thread alone uses it.
+        NonNull::new(unsafe { (*self.id.as_ptr()).verbs })
+    }
+
+    /// Gives it another key, which its events report.
+    pub(super) fn set_key(&self, key: u64) {
+        let context = ptr::without_provenance_mut(usize::try_from(key).unwrap_or(0));
+        // SAFETY: the identifier is open, and this thread alone uses it. The context is a number.
+        unsafe { (*self.id.as_ptr()).context = context };
+    }
+
+    /// Binds it to an address; returns the address with its port.
+    pub(super) fn bind(&self, addr: SocketAddr) -> io::Result<SocketAddr> {
+        let mut storage = address::encode(addr);
+        // SAFETY: the identifier is open, and the address is complete.
+        result(unsafe { (self.channel.libraries.cm.rdma_bind_addr)(self.raw(), &mut storage) })?;
+        Ok(self.address(false).unwrap_or(addr))
+    }
+
+    /// Listens at the address that it is bound to.
+    pub(super) fn listen(&self, backlog: i32) -> io::Result<()> {
+        // SAFETY: the identifier is open.
+        result(unsafe { (self.channel.libraries.cm.rdma_listen)(self.raw(), backlog) })
+    }
+
+    /// Starts to find the peer and a way to it.
+    pub(super) fn resolve(&self, from: Option<SocketAddr>, to: SocketAddr, timeout: i32) -> io::Result<()> {
+        let mut from = from.map(address::encode);
+        let from = from.as_mut().map_or(ptr::null_mut(), |from| &raw mut *from);
+        let mut to = address::encode(to);
+        // SAFETY: the identifier is open; both addresses are complete, or the first is null.
+        result(unsafe { (self.channel.libraries.cm.rdma_resolve_addr)(self.raw(), from, &mut to, timeout) })
+    }
+
+    /// Starts to find the route.
+    pub(super) fn resolve_route(&self, timeout: i32) -> io::Result<()> {
+        // SAFETY: the identifier is open.
+        result(unsafe { (self.channel.libraries.cm.rdma_resolve_route)(self.raw(), timeout) })
+    }
+
+    /// Creates its queue pair.
+    pub(super) fn create_pair(&self, domain: &Domain, attributes: &mut QpInitAttr) -> io::Result<()> {
+        let create = self.channel.libraries.cm.rdma_create_qp;
+        // SAFETY: the identifier is open and has no queue pair; the domain and the attributes'
+        // queues are its device's.
+        result(unsafe { create(self.raw(), domain.pd.as_ptr(), attributes) })
+    }
+
+    /// Its queue pair.
+    pub(super) const fn pair(&self) -> *mut super::layout::Qp {
+        // SAFETY: the identifier is open, and this thread alone uses it.
+        unsafe { (*self.id.as_ptr()).qp }
+    }
+
+    /// Moves it to another channel.
+    pub(super) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
+        let migrate = self.channel.libraries.cm.rdma_migrate_id;
+        // SAFETY: both are open, and all events of the identifier are acknowledged.
+        result(unsafe { migrate(self.raw(), channel.raw()) })?;
+        self.channel = channel.clone();
+        Ok(())
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        // SAFETY: the identifier is open, has no queue pair, and all its events are acknowledged.
+        unsafe { (self.channel.libraries.cm.rdma_destroy_id)(self.raw()) };
+    }
+}
