@@ -242,6 +242,10 @@ pub struct Device {
 /// Finds a provider's devices, or says why there is none that it can use.
 pub type FindDevices = fn() -> Result<Vec<Device>, String>;
 
+/// The bytes of a message in one packet over an interface of this MTU in bytes, with IPv6 addresses
+/// if true.
+pub type PayloadOf = fn(usize, bool) -> usize;
+
 /// A provider's offer, before negotiation with hints.
 #[derive(Clone, Debug)]
 pub struct Offer {
@@ -251,8 +255,8 @@ pub struct Offer {
     pub default_size: usize,
     /// The parameter that selects its interfaces; `None` for a provider within this host.
     pub interfaces: Option<crate::param::Param>,
-    /// Messages are packets: the interface's MTU limits `max_msg_size`.
-    pub packets: bool,
+    /// Messages are packets: how the interface's MTU limits `max_msg_size`.
+    pub packets: Option<PayloadOf>,
     /// Generates a source address, if addresses are names within this host.
     pub fresh_name: Option<fn() -> Addr>,
     /// Its packets can carry a traffic class.

@@ -50,6 +50,9 @@ pub enum Given {
 
 /// Carries packets.
 pub trait Datagrams: Send + Sized + 'static {
+    /// The descriptor reports packets only while armed.
+    const POLLED: bool = false;
+
     /// The address that it is bound to.
     fn local_addr(&self) -> Addr;
     /// Sends a packet.
@@ -63,6 +66,21 @@ pub trait Datagrams: Send + Sized + 'static {
     fn leave(&mut self, group: &Addr);
     /// Sets whether packets make the descriptor readable.
     fn listen(&mut self, on: bool);
+    /// Handles what the medium reports besides packets, such as that a peer is found. True if there
+    /// was anything.
+    #[inline]
+    fn attend(&mut self) -> bool {
+        false
+    }
+    /// Makes the descriptor report packets, until [`Self::disarm`], if it is [`Self::POLLED`]. True
+    /// if there are some.
+    fn arm(&mut self) -> bool {
+        false
+    }
+    /// The descriptor has reported something, if it is [`Self::POLLED`].
+    fn note_events(&mut self) {}
+    /// The descriptor need not report packets any longer.
+    fn disarm(&mut self) {}
     /// The descriptor that becomes readable on packets.
     fn descriptor(&self) -> Option<Descriptor>;
 }
@@ -99,6 +117,8 @@ struct Inner<D: Datagrams, K: LockKind> {
     /// The groups that it has joined.
     groups: Vec<Owner>,
     rx: Receives,
+    /// How many progress sets need the descriptor to report packets.
+    armed: usize,
     exchanged: Exchanged,
     /// Operations that have failed.
     failures: u64,
@@ -276,11 +296,12 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         Ok(())
     }
 
-    /// Receives waiting packets. True if there were any.
+    /// Receives waiting packets. True if there was anything.
     fn poll(&mut self) -> bool {
         let Self { socket: Some(socket), rx, .. } = self else { return false };
+        let any = socket.attend();
         if rx.posted.is_empty() {
-            return false;
+            return any;
         }
         let mut packets = core::mem::take(&mut rx.packets);
         packets.clear();
@@ -293,7 +314,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
             }
         }
         self.rx.packets = packets;
-        !self.rx.packets.is_empty()
+        any || !self.rx.packets.is_empty()
     }
 
     fn arrived(&mut self, ticket: Ticket, buffer: &Buffer, packet: &Packet) {
@@ -345,6 +366,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             eq: None,
             groups: Vec::new(),
             rx: Receives::new(),
+            armed: 0,
             exchanged: Exchanged::default(),
             failures: 0,
         };

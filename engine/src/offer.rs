@@ -142,7 +142,7 @@ impl Medium {
             most,
             default_size: DEFAULT_SIZE,
             interfaces: None,
-            packets: false,
+            packets: None,
             fresh_name: None,
             classes: false,
             devices: None,

@@ -82,6 +82,14 @@ pub fn each_interface(sysfs: &Path, mut visit: impl FnMut(&str, &str)) -> io::Re
     })
 }
 
+/// Whether a device speaks iWARP. `sysfs` is as for [`each_gid`].
+pub fn is_iwarp(sysfs: &Path, device: &str) -> bool {
+    let path = joined(sysfs, "class/infiniband").and_then(|all| joined(&joined(&all, device)?, "node_type"));
+    // The kernel prints the number of RDMA_NODE_RNIC and its name.
+    path.and_then(|path| line(&path, &mut [0; LINE]).map(|line| line.is_some_and(|line| line.starts_with('4'))))
+        .unwrap_or(false)
+}
+
 /// So many unused entries in a row are taken for the end of a table: the kernel fills the first
 /// unused entry, so there are gaps only where addresses have gone away.
 const MOST_UNUSED: u32 = 32;

@@ -236,11 +236,6 @@ pub fn has_domain(name: &str) -> bool {
     crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name)) || is_device()
 }
 
-/// Bytes of the IP and UDP headers.
-const fn overhead(v6: bool) -> usize {
-    if v6 { 48 } else { 28 }
-}
-
 /// Whether an interface has that address. The scope tells equal link-local addresses apart.
 fn is_of(addr: &SocketAddr, interface: &Interface) -> bool {
     let same_link = match (addr, &interface.addr) {
@@ -263,8 +258,8 @@ fn named(offer: &Offer, src: Addr, dest: Option<Addr>, host: &Host) -> Info {
             info.domain.name = Some(interface.name.clone());
             info.fabric.name = Some(interface.network());
             info.nic = host.nic(&interface.name);
-            if offer.packets && interface.mtu > 0 {
-                let whole = interface.mtu.saturating_sub(overhead(src.socket().is_ipv6()));
+            if let Some(payload_of) = offer.packets.filter(|_| interface.mtu > 0) {
+                let whole = payload_of(interface.mtu, src.socket().is_ipv6());
                 info.ep.max_msg_size = info.ep.max_msg_size.min(whole);
                 info.tx.inject_size = info.tx.inject_size.min(whole);
             }

@@ -75,6 +75,7 @@ providers! {
     "shm" shm Shm: ofi_shm::Provider as visit;
     "verbs" verbs Verbs: ofi_verbs::Provider as visit;
     "udp" udp Udp: ofi_udp::Provider as visit_datagrams;
+    "verbs" verbs_datagrams VerbsDatagrams: ofi_verbs::DatagramsProvider as visit_datagrams;
 }
 
 /// All offers in order of preference, each with the provider that makes it: connectionless
@@ -97,14 +98,19 @@ pub fn providers() -> impl Iterator<Item = &'static Offer> {
     OFFERS.iter().map(|(_, offer)| offer)
 }
 
-/// The provider that offers that name; of another layered name, the last layer decides.
-fn known(name: &str) -> Option<Known> {
+/// The provider that offers that name, for that type of endpoint if it can; of another layered name,
+/// the last layer decides.
+fn known(name: &str, kind: EndpointType) -> Option<Known> {
     let last = name.rsplit(';').next().unwrap_or(name);
-    let name_of = |offer: &'static Offer| offer.most.fabric.prov_name.as_deref().unwrap_or_default();
-    let all = &OFFERS;
-    let whole = all.iter().find(|(_, offer)| name_of(offer).eq_ignore_ascii_case(name));
-    let part = || all.iter().find(|(_, offer)| name_of(offer).split(';').any(|part| part.eq_ignore_ascii_case(last)));
-    whole.or_else(part).map(|(known, _)| *known)
+    let is_whole = |known: &str| known.eq_ignore_ascii_case(name);
+    let is_part = |known: &str| known.split(';').any(|part| part.eq_ignore_ascii_case(last));
+    let find = |fits: &dyn Fn(&str) -> bool| {
+        let named = |offer: &Offer| fits(offer.most.fabric.prov_name.as_deref().unwrap_or_default());
+        let is_exact = |offer: &Offer| named(offer) && offer.most.ep.kind == kind;
+        let exact = OFFERS.iter().find(|(_, offer)| is_exact(offer));
+        exact.or_else(|| OFFERS.iter().find(|(_, offer)| named(offer))).map(|(known, _)| *known)
+    };
+    find(&is_whole).or_else(|| find(&is_part))
 }
 
 /// The traffic class of an endpoint of the provider `core`: its own, or that of its domain.
@@ -122,7 +128,7 @@ pub(crate) fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
 
 /// Whether a provider of that name exists; of a layered name, the last layer decides.
 pub fn has_provider(name: &str) -> bool {
-    known(name).is_some()
+    known(name, EndpointType::UNSPEC).is_some()
 }
 
 /// Receives the concrete types of a domain.
@@ -139,7 +145,7 @@ pub trait DomainVisitor {
 /// API layer passes `unlocked` if it relies on its callers to keep FI_THREAD_DOMAIN.
 pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: V) -> Result<V::Output> {
     let name = info.fabric.prov_name.as_deref().unwrap_or("");
-    let Some(known) = known(name) else {
+    let Some(known) = known(name, info.ep.kind) else {
         return Err(Error::new(Errno::ENODEV, format!("open a domain of provider \"{name}\"")));
     };
     let kind = unlocked.filter(|_| is_promised(info));
@@ -163,22 +169,27 @@ fn is_promised(info: &Info) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the name of the provider that it visits.
+    /// Returns the name of the provider that it visits, and whether it is one of datagrams.
     struct Which;
 
     impl DomainVisitor for Which {
-        type Output = &'static str;
-        fn visit<P: LinkProvider, K: LockKind>(self, _: P, _: K) -> &'static str {
-            P::NAME
+        type Output = (&'static str, bool);
+        fn visit<P: LinkProvider, K: LockKind>(self, _: P, _: K) -> Self::Output {
+            (P::NAME, false)
         }
-        fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _: K) -> &'static str {
-            P::NAME
+        fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _: K) -> Self::Output {
+            (P::NAME, true)
         }
     }
 
     fn opened(name: &str) -> Result<&'static str> {
+        opened_for(name, EndpointType::UNSPEC).map(|(name, _)| name)
+    }
+
+    fn opened_for(name: &str, kind: EndpointType) -> Result<(&'static str, bool)> {
         let mut info = Info::default();
         info.fabric.prov_name = Some(name.to_owned());
+        info.ep.kind = kind;
         open(&info, None, Which)
     }
 
@@ -187,8 +198,9 @@ mod tests {
         for (known, offer) in &*OFFERS {
             let name = offer.most.fabric.prov_name.clone().unwrap_or_default();
             let core = name.split(';').next().unwrap_or_default().to_owned();
-            assert_eq!(format!("{known:?}").to_ascii_lowercase(), core, "{name} is offered by {known:?}");
-            assert_eq!(opened(&name).unwrap(), core);
+            let kind = offer.most.ep.kind;
+            assert!(format!("{known:?}").to_ascii_lowercase().starts_with(&core), "{name} is offered by {known:?}");
+            assert_eq!(opened_for(&name, kind).unwrap(), (&*core, kind == EndpointType::DGRAM));
             assert!(has_provider(&name) && has_provider(&name.to_ascii_uppercase()));
         }
     }

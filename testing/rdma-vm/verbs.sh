@@ -30,6 +30,7 @@ if runs pingpong; then
 	for kind in rdm msg; do
 		for size in 64 65536; do pingpong "$kind" "$size"; done
 	done
+	for size in 64 1024; do pingpong dgram "$size"; done
 fi
 if runs limits; then
 	# Without CAP_IPC_LOCK the limit counts, for root too.
@@ -59,7 +60,7 @@ if runs mpi; then
 		timeout 100 mpi/bin/mpiexec.hydra -n 2 mpi/rounds
 fi
 if runs cases; then
-	export OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR
+	export OFI_TEST_PROVIDER=verbs OFI_TEST_DATAGRAMS=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR
 	passed=0 skipped=0 failed=0
 	while read -r program case; do
 		[[ -e /run/$program ]] || cp "cases/$program" /run/

@@ -46,6 +46,33 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
         false
     }
 
+    fn is_polled(&self) -> bool {
+        D::POLLED
+    }
+
+    fn announce(&self, first: bool) -> bool {
+        K::lock(&self.inner).armed += usize::from(first);
+        false
+    }
+
+    fn arm(&self) -> bool {
+        K::lock(&self.inner).socket.as_mut().is_some_and(Datagrams::arm)
+    }
+
+    fn note_events(&self) {
+        if let Some(socket) = &mut K::lock(&self.inner).socket {
+            socket.note_events();
+        }
+    }
+
+    fn disarm(&self) {
+        let mut inner = K::lock(&self.inner);
+        inner.armed -= 1;
+        if let Inner { socket: Some(socket), armed: 0, .. } = &mut *inner {
+            socket.disarm();
+        }
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
         None
     }

@@ -15,6 +15,11 @@ const MOST: usize = 1 << 20;
 /// Maximum elements of an I/O vector.
 const IOV_LIMIT: usize = 8;
 
+/// What the IP and UDP headers leave.
+fn payload_of(mtu: usize, v6: bool) -> usize {
+    mtu.saturating_sub(if v6 { 48 } else { 28 })
+}
+
 /// The attributes of datagram endpoints.
 pub fn dgram() -> Offer {
     let tx_caps = Caps::MSG | Caps::MULTICAST | Caps::SEND;
@@ -84,7 +89,7 @@ pub fn dgram() -> Offer {
         most,
         default_size: DEFAULT_SIZE,
         interfaces: Some(crate::IFACE),
-        packets: true,
+        packets: Some(payload_of),
         fresh_name: None,
         classes: true,
         devices: None,

@@ -9,11 +9,12 @@ mod identifier;
 mod layout;
 mod library;
 mod memory;
+mod packets;
 mod pair;
 mod queue;
 
 use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT};
-use channel::Channel;
+use channel::{Channel, Space};
 use core::ptr::NonNull;
 use core::time::Duration;
 use layout::{Context, event};
@@ -23,6 +24,7 @@ use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::Down;
 use ofi_os::limits::{self, Limit};
 use ofi_os::wait_fd::FdWaitObject;
+pub use packets::{PacketPair, Route};
 use pair::Stage;
 pub use pair::{Done, QueuePair};
 use queue::{Completions, Domain, NO_COMPLETIONS, Queue};
@@ -135,7 +137,7 @@ impl System {
     pub fn open(addr: Option<SocketAddr>, role: Role) -> io::Result<Self> {
         let libraries = library::libraries().map_err(missing)?;
         library::check_owner().map_err(missing)?;
-        let channel = Channel::new(libraries)?;
+        let channel = Channel::new(libraries, Space::Connections)?;
         library::own_devices();
         let wait = FdWaitObject::new(true).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))?;
         watch(&wait, channel.descriptor(), CHANNEL)?;
@@ -258,7 +260,7 @@ impl System {
     }
 
     fn translate(&self, event: channel::Event) -> Option<Event<QueuePair>> {
-        let channel::Event { kind, status, key, requested, data } = event;
+        let channel::Event { kind, status, key, requested, data, .. } = event;
         let ended = |doing: &str| Some(Event::Ended(key, failure(doing, status)));
         match kind {
             event::CONNECT_REQUEST => {

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod conn;
+pub mod datagram;
 pub mod device;
 #[allow(unsafe_code, reason = "the calls of libibverbs and librdmacm")]
 pub mod ffi;
@@ -11,12 +12,13 @@ mod offers;
 pub mod transport;
 mod wire;
 
-use ffi::{Role, System};
+use datagram::VerbsDatagrams;
+use ffi::{PacketPair, Role, System};
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
-use ofi_core::{Addr, AddrFormat, Errno};
-use ofi_engine::provider::{self, LinkProvider, OpenArgs};
+use ofi_core::{Addr, AddrFormat, Errno, TrafficClass};
+use ofi_engine::provider::{self, DatagramProvider, LinkProvider, OpenArgs};
 use ofi_engine::wire::frame::MOST_EAGER;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -51,26 +53,43 @@ pub type Verbs = VerbsTransport<System>;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Provider;
 
-fn open(addr: Option<Addr>, format: AddrFormat, role: Role, args: &OpenArgs<'_>) -> Result<Verbs> {
-    let mut addr = addr.map(|addr| addr.socket());
-    if role != Role::Initiator {
-        let any: SocketAddr = match format {
-            AddrFormat::SOCKADDR_IN6 => ([0u16; 8], 0).into(),
-            _ => ([0; 4], 0).into(),
-        };
-        let mut wanted = addr.unwrap_or(any);
-        // A device is chosen by its address.
-        if wanted.ip().is_unspecified() {
-            let found = offer::reachable(wanted.is_ipv4()).map_err(|why| Error::new(Errno::ENODEV, why))?;
-            let port = wanted.port();
-            wanted = found.addr;
-            wanted.set_port(port);
-        }
-        addr = Some(wanted);
+/// The datagrams of an endpoint over the system's devices.
+pub type Packets = VerbsDatagrams<PacketPair>;
+
+/// The provider of datagram endpoints, of the same name: its domains are others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DatagramsProvider;
+
+/// The address of a device: the one that is asked for, or that of the best device.
+///
+/// # Errors
+/// ENODEV without a device that has such an address.
+fn address(wanted: Option<Addr>, format: AddrFormat) -> Result<SocketAddr> {
+    let any: SocketAddr = match format {
+        AddrFormat::SOCKADDR_IN6 => ([0u16; 8], 0).into(),
+        _ => ([0; 4], 0).into(),
+    };
+    let wanted = wanted.map_or(any, |addr| addr.socket());
+    if !wanted.ip().is_unspecified() {
+        return Ok(wanted);
     }
+    let found = offer::reachable(wanted.is_ipv4()).map_err(|why| Error::new(Errno::ENODEV, why))?;
+    Ok(SocketAddr::new(found.addr.ip(), wanted.port()))
+}
+
+fn connect_deadline() -> Duration {
+    Duration::from_millis(CONNECT_TIMEOUT.number(10_000))
+}
+
+fn open(addr: Option<Addr>, format: AddrFormat, role: Role, args: &OpenArgs<'_>) -> Result<Verbs> {
+    let addr = match role {
+        Role::Initiator => addr.map(|addr| addr.socket()),
+        // A device is chosen by its address.
+        Role::Peer | Role::Listener => Some(address(addr, format)?),
+    };
     let doing = || addr.map_or_else(|| "open a device".to_owned(), |addr| format!("listen at {addr}"));
     let system = System::open(addr, role).map_err(|error| Error::os(error, doing()))?;
-    let connect_deadline = Duration::from_millis(CONNECT_TIMEOUT.number(10_000));
+    let connect_deadline = connect_deadline();
     let read_from = match READ_FROM.number(MOST_EAGER as u64 + 1) {
         0 => usize::MAX,
         from => usize::try_from(from).unwrap_or(usize::MAX),
@@ -88,6 +107,27 @@ impl provider::Provider for Provider {
     }
 
     fn hold() {}
+}
+
+impl provider::Provider for DatagramsProvider {
+    const NAME: &'static str = "verbs";
+    type Held = ();
+
+    fn offers() -> Vec<Offer> {
+        vec![offer::datagrams()]
+    }
+
+    fn hold() {}
+}
+
+impl DatagramProvider for DatagramsProvider {
+    type Datagrams = Packets;
+
+    fn open(self, addr: Option<Addr>, format: AddrFormat, _: TrafficClass) -> Result<Packets> {
+        let addr = address(addr, format)?;
+        let pair = PacketPair::open(addr).map_err(|error| Error::os(error, format!("open a queue pair at {addr}")))?;
+        Ok(Packets::new(pair, connect_deadline()))
+    }
 }
 
 impl LinkProvider for Provider {

@@ -1,7 +1,8 @@
 //! The attributes that the provider offers, and the interfaces on which it works.
 
-use ofi_core::info::{Device, Offer};
-use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};
+use crate::datagram::HEADER;
+use ofi_core::info::{Device, EpAttr, Offer};
+use ofi_core::{AddrFormat, Caps, EndpointType, MsgOrder, OpFlags, Protocol};
 use ofi_engine::offer::Medium;
 use ofi_os::infiniband::{self, SYSFS};
 use ofi_os::netif::{self, Interface, Selection};
@@ -35,6 +36,56 @@ pub(crate) fn msg() -> Offer {
     base(EndpointType::MSG, Protocol::RDMA_CM_IB_RC, "verbs")
 }
 
+/// Datagram endpoints.
+pub(crate) fn datagrams() -> Offer {
+    let tx_caps = Caps::MSG | Caps::SEND;
+    let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
+    let domain_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM | Caps::AV_USER_ID | Caps::SHARED_AV;
+    let mut offer = base(EndpointType::DGRAM, Protocol::IB_UD, "verbs");
+    let Offer { most, .. } = &mut offer;
+    most.caps = tx_caps | rx_caps | domain_caps;
+    (most.tx.caps, most.rx.caps, most.domain.caps) = (tx_caps, rx_caps, domain_caps);
+    let levels = OpFlags::INJECT | OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
+    most.tx.op_flags = OpFlags::COMPLETION | OpFlags::MORE | levels;
+    most.rx.op_flags = OpFlags::COMPLETION;
+    (most.tx.msg_order, most.rx.msg_order) = (MsgOrder::empty(), MsgOrder::empty());
+    (most.tx.inject_size, most.tx.rma_iov_limit) = (MOST_PAYLOAD, 0);
+    most.ep = EpAttr {
+        kind: EndpointType::DGRAM,
+        protocol: Protocol::IB_UD,
+        protocol_version: PROTOCOL_VERSION,
+        max_msg_size: MOST_PAYLOAD,
+        tx_ctx_cnt: 1,
+        rx_ctx_cnt: 1,
+        ..EpAttr::default()
+    };
+    let domain = &mut most.domain;
+    (domain.cq_data_size, domain.mr_iov_limit, domain.mr_cnt) = (0, 0, 0);
+    (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (0, 0);
+    domain.max_err_data = ofi_core::addr::MAX_LEN;
+    Offer { packets: Some(payload_of), devices: Some(datagram_devices), ..offer }
+}
+
+/// Bytes of the longest packet of any device, without the header.
+const MOST_PAYLOAD: usize = 4096 - HEADER;
+
+/// What a packet of a device over an interface of that MTU carries at least: the kernel takes the
+/// largest of the sizes that RDMA has, behind the headers of RoCE. A port may carry less only with IP
+/// over InfiniBand in connected mode, whose MTU says nothing about it.
+fn payload_of(mtu: usize, _v6: bool) -> usize {
+    /// Bytes of the headers that the kernel makes room for.
+    const HEADERS: usize = 96;
+    let sizes = [4096, 2048, 1024, 512, 256];
+    sizes.into_iter().find(|size| size + HEADERS <= mtu).unwrap_or(256) - HEADER
+}
+
+/// The devices that have unreliable queue pairs: all but those of iWARP.
+fn datagram_devices() -> Result<Vec<Device>, String> {
+    let mut found = devices()?;
+    found.retain(|device| !infiniband::is_iwarp(Path::new(SYSFS), &device.name));
+    if found.is_empty() { Err("iWARP devices have no datagrams".to_owned()) } else { Ok(found) }
+}
+
 /// The RDMA devices of this host, each with its network interface.
 ///
 /// # Errors
@@ -64,4 +115,16 @@ pub(crate) fn reachable(v4: bool) -> Result<Interface, String> {
     let chosen = |i: &Interface| fits(i) && has_device(i) && selection.as_ref().is_none_or(|s| s.allows(i));
     let found = netif::ranked(all, outward.as_deref()).into_iter().find(chosen);
     found.ok_or_else(|| "no interface with an RDMA device has such an address".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_one_of_the_device() {
+        for (mtu, packet) in [(1500, 1024), (4200, 4096), (9000, 4096), (2044, 1024), (4092, 2048), (1, 256)] {
+            assert_eq!(payload_of(mtu, false), packet - HEADER, "{mtu}");
+        }
+    }
 }

@@ -132,12 +132,13 @@ static inline int is_msg(const struct want *w)
 	return w->type == FI_EP_MSG;
 }
 
-/* The default provider: udp for datagrams, otherwise OFI_TEST_PROVIDER or tcp. */
+/* The default provider: OFI_TEST_DATAGRAMS or udp for datagrams, otherwise OFI_TEST_PROVIDER or tcp. */
 static inline const char *provider_of(const struct want *w)
 {
-	const char *over = getenv("OFI_TEST_PROVIDER");
+	int datagrams = w->type == FI_EP_DGRAM;
+	const char *over = getenv(datagrams ? "OFI_TEST_DATAGRAMS" : "OFI_TEST_PROVIDER");
 
-	return w->provider ? w->provider : w->type == FI_EP_DGRAM ? "udp" : over ? over : "tcp";
+	return w->provider ? w->provider : over ? over : datagrams ? "udp" : "tcp";
 }
 
 static inline int within_host(const struct want *w)

@@ -1,7 +1,7 @@
 //! Event channels of the connection manager.
 #![allow(unsafe_code)]
 
-use super::layout::{CmEvent, CmId, EventChannel, PS_TCP};
+use super::layout::{CmEvent, CmId, EventChannel, PS_TCP, PS_UDP, UdParam, event as events};
 use super::library::Libraries;
 use super::queue::not_null;
 use core::ptr::{self, NonNull};
@@ -14,6 +14,15 @@ use std::sync::Arc;
 pub(crate) struct Channel {
     pub(super) libraries: &'static Libraries,
     channel: NonNull<EventChannel>,
+    /// What its identifiers are for.
+    space: Space,
+}
+
+/// The port space of identifiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Connections,
+    Packets,
 }
 
 // SAFETY: librdmacm may be called from any thread for the same objects.
@@ -31,13 +40,15 @@ pub(super) struct Event {
     /// The new identifier of a request.
     pub(super) requested: Option<NonNull<CmId>>,
     pub(super) data: Vec<u8>,
+    /// The way to the queue pair of an identifier for packets, once it is known.
+    pub(super) way: Option<UdParam>,
 }
 
 impl Channel {
-    pub(super) fn new(libraries: &'static Libraries) -> io::Result<Arc<Self>> {
+    pub(super) fn new(libraries: &'static Libraries, space: Space) -> io::Result<Arc<Self>> {
         // SAFETY: the call takes no arguments.
         let channel = not_null(unsafe { (libraries.cm.rdma_create_event_channel)() })?;
-        Ok(Arc::new(Self { libraries, channel }))
+        Ok(Arc::new(Self { libraries, channel, space }))
     }
 
     pub(super) const fn raw(&self) -> *mut EventChannel {
@@ -54,10 +65,14 @@ impl Channel {
     pub(super) fn identifier(&self, key: u64) -> io::Result<NonNull<CmId>> {
         let mut id = ptr::null_mut();
         let create = self.libraries.cm.rdma_create_id;
+        let space = match self.space {
+            Space::Connections => PS_TCP,
+            Space::Packets => PS_UDP,
+        };
         let context = ptr::without_provenance_mut(usize::try_from(key).unwrap_or(0));
         // SAFETY: the channel is open, and the place for the result is ours; the context is a
         // number.
-        let failed = unsafe { create(self.raw(), &mut id, context, PS_TCP) };
+        let failed = unsafe { create(self.raw(), &mut id, context, space) };
         if failed == 0 { not_null(id) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -70,8 +85,16 @@ impl Channel {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the library has returned an event, which stays until it is acknowledged.
-        let CmEvent { id, listen_id, event: kind, status, conn } = unsafe { event.read() };
+        let CmEvent { id, listen_id, event: kind, status, param } = unsafe { event.read() };
+        // SAFETY: both members begin with the private data, and every event has it or zeros.
+        let conn = unsafe { param.conn };
         let len = usize::from(conn.private_data_len);
+        let way = if self.space == Space::Packets && kind == events::ESTABLISHED {
+            // SAFETY: the member is that of the identifiers' port space.
+            Some(unsafe { param.ud })
+        } else {
+            None
+        };
         let data = if conn.private_data.is_null() || len == 0 {
             Vec::new()
         } else {
@@ -87,7 +110,7 @@ impl Channel {
         let requested = if listen_id.is_null() { None } else { NonNull::new(id) };
         // SAFETY: the event is acknowledged once, and nothing of it is used later.
         unsafe { (self.libraries.cm.rdma_ack_cm_event)(event) };
-        Ok(Event { kind, status, key, requested, data })
+        Ok(Event { kind, status, key, requested, data, way })
     }
 }
 

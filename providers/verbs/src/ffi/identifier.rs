@@ -49,6 +49,12 @@ impl Identifier {
         NonNull::new(unsafe { (*self.id.as_ptr()).verbs })
     }
 
+    /// The number of the device's port that it is bound to.
+    pub(super) const fn port(&self) -> u8 {
+        // SAFETY: the identifier is open, and this thread alone uses it.
+        unsafe { (*self.id.as_ptr()).port }
+    }
+
     /// Gives it another key, which its events report.
     pub(super) fn set_key(&self, key: u64) {
         let context = ptr::without_provenance_mut(usize::try_from(key).unwrap_or(0));

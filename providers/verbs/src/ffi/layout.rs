@@ -46,10 +46,38 @@ pub(crate) struct Cq {
     pub(crate) context: *mut Context,
 }
 
-/// `struct ibv_qp`, whose first member is the context.
+/// `struct ibv_qp` up to its number.
 #[repr(C)]
 pub(crate) struct Qp {
-    pub(crate) context: *mut Context,
+    context: *mut Context,
+    before_number: [usize; 5],
+    handle: u32,
+    pub(crate) number: u32,
+}
+
+/// `struct ibv_ah_attr`, which the connection manager fills.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AhAttr([u64; 4]);
+
+/// `struct ibv_ah`.
+#[repr(C)]
+pub(crate) struct Ah {
+    context: *mut Context,
+}
+
+/// `struct ibv_port_attr`, with room for what libraries may add.
+#[repr(C)]
+pub(crate) struct PortAttr {
+    state: c_int,
+    max_mtu: c_int,
+    /// 1 for 256 bytes, and each step doubles it.
+    pub(crate) active_mtu: c_int,
+    others: [u32; 61],
+}
+
+impl PortAttr {
+    pub(crate) const EMPTY: Self = Self { state: 0, max_mtu: 0, active_mtu: 0, others: [0; 61] };
 }
 
 /// `struct ibv_comp_channel`.
@@ -95,7 +123,8 @@ pub(crate) struct RecvWr {
 }
 
 /// `struct ibv_send_wr`; the members behind `imm_data` depend on the operation: of a read, the
-/// address in the peer's memory, then the key in the first half of the next word.
+/// address in the peer's memory, then the key in the first half of the next word; of a packet, the
+/// address handle, then the number and the key of the peer's queue pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWr {
@@ -134,6 +163,10 @@ pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(crate) const ACCESS_REMOTE_READ: c_int = 4;
 /// `IBV_QPT_RC`.
 pub(crate) const QPT_RC: c_int = 2;
+/// `IBV_QPT_UD`.
+pub(crate) const QPT_UD: c_int = 4;
+/// Bytes of `struct ibv_grh`, which come before each packet.
+pub(crate) const GRH: usize = 40;
 /// `IBV_WC_WR_FLUSH_ERR`.
 pub(crate) const WC_FLUSHED: c_int = 5;
 /// `IBV_WC_RETRY_EXC_ERR`.
@@ -148,11 +181,22 @@ pub(crate) struct WorkCompletion {
     opcode: c_int,
     vendor_err: u32,
     pub(crate) byte_len: u32,
-    others: [u32; 6],
+    before_src_qp: [u32; 2],
+    pub(crate) src_qp: u32,
+    others: [u32; 3],
 }
 
 impl WorkCompletion {
-    pub(crate) const EMPTY: Self = Self { wr_id: 0, status: 0, opcode: 0, vendor_err: 0, byte_len: 0, others: [0; 6] };
+    pub(crate) const EMPTY: Self = Self {
+        wr_id: 0,
+        status: 0,
+        opcode: 0,
+        vendor_err: 0,
+        byte_len: 0,
+        before_src_qp: [0; 2],
+        src_qp: 0,
+        others: [0; 3],
+    };
 }
 
 /// `struct ibv_qp_init_attr` with its `struct ibv_qp_cap`.
@@ -176,7 +220,7 @@ pub(crate) struct QpInitAttr {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage(pub(crate) [u8; 128]);
 
-/// `struct rdma_cm_id` up to the addresses of its route.
+/// `struct rdma_cm_id` up to the number of its port.
 #[repr(C)]
 pub(crate) struct CmId {
     pub(crate) verbs: *mut Context,
@@ -185,6 +229,9 @@ pub(crate) struct CmId {
     pub(crate) qp: *mut Qp,
     pub(crate) source: Storage,
     pub(crate) destination: Storage,
+    behind_addresses: [u64; 7],
+    port_space: c_int,
+    pub(crate) port: u8,
 }
 
 /// `struct rdma_event_channel`.
@@ -208,18 +255,39 @@ pub(crate) struct ConnParam {
     pub(crate) qp_num: u32,
 }
 
-/// `struct rdma_cm_event`; the union is as long as its other member, for datagrams.
+/// `struct rdma_ud_param`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UdParam {
+    private_data: *const c_void,
+    private_data_len: u8,
+    pub(crate) way: AhAttr,
+    pub(crate) qp_num: u32,
+    pub(crate) qkey: u32,
+}
+
+/// The union in `struct rdma_cm_event`: that of the identifier's port space.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) union EventParam {
+    pub(crate) conn: ConnParam,
+    pub(crate) ud: UdParam,
+}
+
+/// `struct rdma_cm_event`.
 #[repr(C)]
 pub(crate) struct CmEvent {
     pub(crate) id: *mut CmId,
     pub(crate) listen_id: *mut CmId,
     pub(crate) event: c_int,
     pub(crate) status: c_int,
-    pub(crate) conn: ConnParam,
+    pub(crate) param: EventParam,
 }
 
-/// `RDMA_PS_TCP`.
+/// `RDMA_PS_TCP`: ports of connections.
 pub(crate) const PS_TCP: c_int = 0x106;
+/// `RDMA_PS_UDP`: ports of unreliable queue pairs.
+pub(crate) const PS_UDP: c_int = 0x111;
 
 /// `enum rdma_cm_event_type`.
 pub(crate) mod event {
@@ -250,4 +318,7 @@ const _: () = assert!(offset_of!(SendWr, others) == 40 && offset_of!(Mr, rkey) =
 const _: () = assert!(offset_of!(Mr, lkey) == 36 && offset_of!(CompChannel, fd) == 8);
 const _: () = assert!(offset_of!(CmId, source) == 32 && offset_of!(CmId, destination) == 160);
 const _: () = assert!(size_of::<ConnParam>() == 24 && offset_of!(ConnParam, qp_num) == 16);
-const _: () = assert!(offset_of!(CmEvent, event) == 16 && offset_of!(CmEvent, conn) == 24);
+const _: () = assert!(offset_of!(CmEvent, event) == 16 && offset_of!(CmEvent, param) == 24);
+const _: () = assert!(size_of::<CmEvent>() == 80 && offset_of!(CmId, port) == 348 && offset_of!(Qp, number) == 52);
+const _: () = assert!(offset_of!(UdParam, way) == 16 && offset_of!(UdParam, qp_num) == 48 && size_of::<AhAttr>() == 32);
+const _: () = assert!(offset_of!(WorkCompletion, src_qp) == 32 && offset_of!(PortAttr, active_mtu) == 8);

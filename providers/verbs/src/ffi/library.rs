@@ -1,7 +1,9 @@
 //! The functions of libibverbs and librdmacm, loaded on first use: nothing links to them.
 #![allow(unsafe_code)]
 
-use super::layout::{CmEvent, CmId, CompChannel, ConnParam, Context, Cq, EventChannel, Mr, Pd, QpInitAttr, Storage};
+use super::layout::{
+    Ah, AhAttr, CmEvent, CmId, CompChannel, ConnParam, Context, Cq, EventChannel, Mr, Pd, PortAttr, QpInitAttr, Storage,
+};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::NonNull;
 use ofi_os::dylib::Library;
@@ -49,6 +51,9 @@ functions! {
         ibv_destroy_cq(*mut Cq) -> c_int;
         ibv_get_cq_event(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
         ibv_ack_cq_events(*mut Cq, u32);
+        ibv_query_port(*mut Context, u8, *mut PortAttr) -> c_int;
+        ibv_create_ah(*mut Pd, *mut AhAttr) -> *mut Ah;
+        ibv_destroy_ah(*mut Ah) -> c_int;
     }
 }
 

@@ -82,10 +82,14 @@ unsafe impl Sync for Queue {}
 impl Queue {
     /// A queue for [`SHARERS`] connections, or for one.
     pub(crate) fn new(domain: &Arc<Domain>, shared: bool) -> io::Result<Arc<Self>> {
-        let verbs = &domain.libraries.verbs;
-        // Twice, because the completions of a connection that has ended stay until they are polled.
         let sharers = if shared { SHARERS } else { 1 };
-        let entries = 2 * sharers * usize::from(WORKS);
+        // Twice, because the completions of a connection that has ended stay until they are polled.
+        Self::with_room(domain, 2 * sharers * usize::from(WORKS))
+    }
+
+    /// A queue with room for so many completions.
+    pub(crate) fn with_room(domain: &Arc<Domain>, entries: usize) -> io::Result<Arc<Self>> {
+        let verbs = &domain.libraries.verbs;
         // SAFETY: the device is open.
         let channel = not_null(unsafe { (verbs.ibv_create_comp_channel)(domain.context.as_ptr()) })?;
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);

@@ -1,0 +1,321 @@
+//! Datagrams over an unreliable queue pair: each packet is one message of the device, with the
+//! sender's address in front. [`crate::ffi::PacketPair`] is the system's queue pair; the tests
+//! bring one in memory.
+
+mod packet;
+mod peers;
+
+use core::fmt::Debug;
+use ofi_core::error::{Error, Result};
+use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, Cause, Errno, Instant};
+use ofi_engine::datagram::{Datagrams, Given, Packet};
+use ofi_engine::transport::Down;
+use ofi_memory::{Buffer, Ticket};
+pub(crate) use packet::HEADER;
+use peers::{Ask, Peers, Way};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// So many polls make one look for what the connection manager reports.
+const LOOK_EVERY: u32 = 16;
+
+/// What the connection manager reports.
+#[derive(Debug)]
+pub enum News<R> {
+    /// The way to a peer.
+    Found(SocketAddr, R),
+    /// The peer is not found; true if nothing listens there, false if nobody has answered.
+    Lost(SocketAddr, Down, bool),
+    /// The queue pair is unusable.
+    Broken(Down),
+}
+
+/// A packet that has arrived in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The slot.
+    pub slot: u16,
+    /// Bytes of the packet.
+    pub len: usize,
+    /// The number of the sender's queue pair.
+    pub pair: u32,
+}
+
+/// An unreliable queue pair with its completion queues and the connection manager, which also
+/// answers peers that ask for it.
+pub trait Port: Send + Debug + 'static {
+    /// The way to a peer.
+    type Route: Send + Debug;
+
+    /// Its address.
+    fn local_addr(&self) -> SocketAddr;
+    /// Bytes that a packet carries at most.
+    fn most(&self) -> usize;
+    /// Starts to look for a peer.
+    ///
+    /// # Errors
+    /// The system's: no memory, no descriptors.
+    fn look_for(&mut self, to: SocketAddr) -> io::Result<()>;
+    /// Stops looking for it.
+    fn forget(&mut self, to: &SocketAddr);
+    /// Takes what the connection manager reports.
+    fn poll_news(&mut self, out: &mut Vec<News<Self::Route>>);
+    /// Whether a route leads to the queue pair of that number.
+    fn leads_to(route: &Self::Route, pair: u32) -> bool;
+    /// The next slot for sending, unless all are in use.
+    fn send_slot(&mut self) -> Option<&mut [u8]>;
+    /// Sends the first `len` bytes of that slot.
+    ///
+    /// # Errors
+    /// The queue pair is unusable.
+    fn send(&mut self, len: usize, route: &Self::Route) -> io::Result<()>;
+    /// Sends that a slot stays in use for at most, so that one may use a route that was replaced.
+    fn sends(&self) -> u64;
+    /// The next packet that has arrived.
+    ///
+    /// # Errors
+    /// The queue pair is unusable.
+    fn next_arrived(&mut self) -> io::Result<Option<Arrived>>;
+    /// The bytes of a slot for receiving; empty while the device has it.
+    fn received(&self, slot: u16) -> &[u8];
+    /// Gives a slot for receiving to the device.
+    ///
+    /// # Errors
+    /// The queue pair is unusable.
+    fn post_receive(&mut self, slot: u16) -> io::Result<()>;
+    /// Makes the descriptor report packets too, until [`Self::disarm`]. True if there are some.
+    fn arm(&mut self) -> bool;
+    /// The descriptor need not report packets any longer.
+    fn disarm(&mut self);
+    /// The descriptor that becomes readable on news and, once armed, on packets.
+    fn descriptor(&self) -> Descriptor;
+    /// The current time.
+    fn now(&self) -> Instant;
+}
+
+/// The datagrams of an endpoint.
+#[derive(Debug)]
+pub struct VerbsDatagrams<P: Port> {
+    /// Dropped before the routes, which its last packets may use.
+    port: P,
+    peers: Peers<P::Route>,
+    retired: Retired<P::Route>,
+    /// Why nothing can be sent or received.
+    broken: Option<Down>,
+    /// Packets may wake a sleeper: receives are posted.
+    is_listening: bool,
+    is_armed: bool,
+    pace: Pace,
+    news: Vec<News<P::Route>>,
+}
+
+/// Routes that packets which the device has may still use, and how many were sent before each.
+#[derive(Debug)]
+struct Retired<R> {
+    routes: VecDeque<(u64, R)>,
+    sent: u64,
+}
+
+/// When to look for what the connection manager reports.
+#[derive(Debug)]
+struct Pace {
+    polls: u32,
+    /// The next poll looks, because the descriptor may have reported something.
+    look: bool,
+}
+
+impl<R> Retired<R> {
+    fn add(&mut self, route: Option<R>) {
+        self.routes.extend(route.map(|route| (self.sent, route)));
+    }
+
+    /// A packet was sent. Each slot is used again only once its last packet has left.
+    fn note_sent(&mut self, slots: u64) {
+        self.sent += 1;
+        while self.routes.front().is_some_and(|(before, _)| before + slots < self.sent) {
+            self.routes.pop_front();
+        }
+    }
+}
+
+fn unusable(error: &io::Error) -> Down {
+    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+    Down::new(Cause::Broken, errno, format!("the queue pair is unusable: {error}"))
+}
+
+impl<P: Port> VerbsDatagrams<P> {
+    /// Datagrams of a queue pair whose slots for receiving are posted. A peer may take `patience`
+    /// to be found.
+    pub fn new(port: P, patience: Duration) -> Self {
+        Self {
+            port,
+            peers: Peers::new(patience),
+            retired: Retired { routes: VecDeque::new(), sent: 0 },
+            broken: None,
+            is_listening: true,
+            is_armed: false,
+            pace: Pace { polls: 0, look: true },
+            news: Vec::new(),
+        }
+    }
+
+    /// Takes what the connection manager reports. True if there was anything.
+    fn take_news(&mut self) -> bool {
+        self.pace.look = false;
+        let mut news = core::mem::take(&mut self.news);
+        self.port.poll_news(&mut news);
+        let (any, now) = (!news.is_empty(), self.port.now());
+        for news in news.drain(..) {
+            match news {
+                News::Found(to, route) => self.retired.add(self.peers.found(&to, route, now)),
+                News::Lost(to, why, is_final) => self.retired.add(self.peers.lost(&to, why, is_final, now)),
+                News::Broken(why) => _ = self.broken.get_or_insert(why),
+            }
+        }
+        self.news = news;
+        any
+    }
+
+    /// Looks for a peer, or gives that up, before a packet goes there.
+    fn prepare(&mut self, to: SocketAddr) {
+        let now = self.port.now();
+        let ask = self.peers.ask(to, now);
+        let lost = match ask {
+            Ask::Start => {
+                let failed = self.port.look_for(to).err();
+                failed.map(|error| {
+                    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+                    Down::new(Cause::Connect, errno, format!("send to {to}: {error}"))
+                })
+            }
+            Ask::Stop => {
+                self.port.forget(&to);
+                let text = format!("send to {to}: nobody has told the way to its queue pair in time");
+                Some(Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text))
+            }
+            Ask::Nothing => None,
+        };
+        if let Some(why) = lost {
+            self.retired.add(self.peers.lost(&to, why, false, now));
+        }
+        if matches!(self.peers.way(&to), Way::Wait) {
+            self.take_news();
+        }
+    }
+
+    /// Copies an arrived packet; `None` if it is none of ours.
+    fn take(&mut self, arrived: Arrived, buffer: &mut Buffer) -> Option<Packet> {
+        let Arrived { slot, len, pair } = arrived;
+        let (from, payload) = packet::parse(self.port.received(slot).get(..len)?)?;
+        buffer.write_at(0, &payload[..payload.len().min(buffer.len())]);
+        let packet = Packet { len: payload.len(), from: from.into(), group: false };
+        self.peers.heard(&from, |route| P::leads_to(route, pair));
+        Some(packet)
+    }
+
+    fn fail(&mut self, error: &io::Error) -> &Down {
+        self.broken.get_or_insert_with(|| unusable(error))
+    }
+}
+
+impl<P: Port> Datagrams for VerbsDatagrams<P> {
+    const POLLED: bool = true;
+
+    fn local_addr(&self) -> Addr {
+        self.port.local_addr().into()
+    }
+
+    fn send(&mut self, packet: &Buffer, to: &Addr) -> Given {
+        if let Some(why) = &self.broken {
+            return Given::Refused(why.clone());
+        }
+        let (to, len, most) = (to.socket(), packet.len(), self.port.most());
+        if len > most - HEADER {
+            let text = format!("send to {to}: {len} bytes, and the port carries {} in a packet", most - HEADER);
+            return Given::Refused(Down::new(Cause::Broken, Errno::EMSGSIZE, text));
+        }
+        self.prepare(to);
+        let route = match self.peers.way(&to) {
+            Way::Route(route) => route,
+            Way::Wait => return Given::Full,
+            Way::Lost(why) => return Given::Refused(why.clone()),
+        };
+        let header = packet::header(self.port.local_addr());
+        let Some(slot) = self.port.send_slot() else { return Given::Full };
+        slot[..HEADER].copy_from_slice(&header);
+        if packet.read_at(0, &mut slot[HEADER..HEADER + len]) != len {
+            let text = format!("send to {to}: the memory of the message cannot be read");
+            return Given::Refused(Down::new(Cause::Absent, Errno::EFAULT, text));
+        }
+        match self.port.send(HEADER + len, route) {
+            Ok(()) => {
+                self.retired.note_sent(self.port.sends());
+                Given::Taken
+            }
+            Err(error) => Given::Refused(self.fail(&error).clone()),
+        }
+    }
+
+    fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
+        let most = most.min(buffers.len());
+        while packets.len() < most {
+            let arrived = match self.port.next_arrived() {
+                Ok(Some(arrived)) => arrived,
+                Ok(None) => return,
+                Err(error) => {
+                    self.fail(&error);
+                    return;
+                }
+            };
+            if let Some((_, buffer)) = buffers.get_mut(packets.len()) {
+                packets.extend(self.take(arrived, buffer));
+            }
+            if let Err(error) = self.port.post_receive(arrived.slot) {
+                self.fail(&error);
+                return;
+            }
+        }
+    }
+
+    fn attend(&mut self) -> bool {
+        self.pace.polls = self.pace.polls.wrapping_add(1);
+        (self.pace.look || self.pace.polls.is_multiple_of(LOOK_EVERY)) && self.take_news()
+    }
+
+    fn join(&mut self, group: &Addr, _send: bool, _receive: bool) -> Result<()> {
+        Err(Error::new(Errno::ENOSYS, format!("join {}: the verbs provider has no groups yet", group.socket())))
+    }
+
+    fn leave(&mut self, _group: &Addr) {}
+
+    fn listen(&mut self, on: bool) {
+        self.is_listening = on;
+        match (on, self.is_armed) {
+            // What has arrived is found by the poll that the first receive causes.
+            (true, true) => _ = self.port.arm(),
+            _ => self.port.disarm(),
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        self.pace.look = true;
+        self.is_armed = true;
+        self.is_listening && self.port.arm()
+    }
+
+    fn note_events(&mut self) {
+        self.pace.look = true;
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
+        self.port.disarm();
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(self.port.descriptor())
+    }
+}

@@ -1,0 +1,66 @@
+//! The header of a packet: the sender's address, of which the device tells only part.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 24;
+/// Who made the packet, and the version of the header.
+const MAGIC: [u8; 4] = *b"ofi\x01";
+
+/// The header of packets from this address.
+pub(crate) fn header(from: SocketAddr) -> [u8; HEADER] {
+    let mut out = [0; HEADER];
+    out[..4].copy_from_slice(&MAGIC);
+    out[4..6].copy_from_slice(&from.port().to_le_bytes());
+    match from.ip() {
+        IpAddr::V4(ip) => {
+            out[6] = 4;
+            out[8..12].copy_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out[6] = 6;
+            out[8..].copy_from_slice(&ip.octets());
+        }
+    }
+    out
+}
+
+/// The sender of a packet and its payload; `None` if it is none of ours.
+pub(crate) fn parse(packet: &[u8]) -> Option<(SocketAddr, &[u8])> {
+    let (header, payload) = packet.split_first_chunk::<HEADER>()?;
+    let (magic, rest) = header.split_first_chunk::<4>()?;
+    let (&[p0, p1, family, _], address) = rest.split_first_chunk()?;
+    let ip: IpAddr = match family {
+        4 => Ipv4Addr::from(*address.first_chunk::<4>()?).into(),
+        6 => Ipv6Addr::from(*address.first_chunk::<16>()?).into(),
+        _ => return None,
+    };
+    (*magic == MAGIC).then_some((SocketAddr::new(ip, u16::from_le_bytes([p0, p1])), payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_packet_or_none(bytes in prop::collection::vec(any::<u8>(), 0..64), ours: bool) {
+            let mut bytes = bytes;
+            if ours && bytes.len() >= 4 {
+                bytes[..4].copy_from_slice(&MAGIC);
+            }
+            if let Some((_, payload)) = parse(&bytes) {
+                prop_assert_eq!(payload.len(), bytes.len() - HEADER);
+            }
+        }
+
+        #[test]
+        fn a_packet_is_read_as_it_was_written(v6: bool, ip: u128, port: u16, payload in prop::collection::vec(any::<u8>(), 0..40)) {
+            let ip: IpAddr = if v6 { Ipv6Addr::from_bits(ip).into() } else { Ipv4Addr::from_bits(ip as u32).into() };
+            let from = SocketAddr::new(ip, port);
+            let packet = [&header(from)[..], &payload].concat();
+            prop_assert_eq!(parse(&packet), Some((from, &payload[..])));
+        }
+    }
+}

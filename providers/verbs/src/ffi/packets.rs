@@ -1,0 +1,452 @@
+//! Unreliable queue pairs: packets, and the connection manager, which tells the way to peers.
+#![allow(unsafe_code)]
+
+use super::channel::{Channel, Event, Space};
+use super::identifier::{Identifier, result};
+use super::layout::{
+    Ah, ConnParam, GRH, PortAttr, QPT_UD, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, UdParam, WR_SEND,
+    WorkCompletion, event,
+};
+use super::library::{self, Libraries};
+use super::memory::Slots;
+use super::queue::{Completions, Domain, NO_COMPLETIONS, Queue, not_null};
+use super::{BACKLOG, CHANNEL, LISTENER, STEP, connect_failure, missing, watch};
+use crate::datagram::{Arrived, News, Port};
+use crate::device::{Ring, SENDS, SLOT};
+use core::ptr::{self, NonNull};
+use core::time::Duration;
+use ofi_core::wait::{Descriptor, WaitObject};
+use ofi_core::{Cause, Errno, Instant};
+use ofi_engine::transport::Down;
+use ofi_os::wait_fd::FdWaitObject;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Slots in which packets arrive.
+const RECEIVES: u16 = 128;
+/// The key of the queue of arrived packets in the wait object.
+const ARRIVALS: u64 = 0;
+
+/// The way to a peer's queue pair.
+#[derive(Debug)]
+pub struct Route {
+    handle: NonNull<Ah>,
+    pair: u32,
+    key: u32,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: libibverbs may be called from any thread for the same objects.
+unsafe impl Send for Route {}
+
+impl Route {
+    fn new(domain: &Arc<Domain>, way: UdParam) -> io::Result<Self> {
+        let create = domain.libraries.verbs.ibv_create_ah;
+        let mut attributes = way.way;
+        // SAFETY: the domain is open, and the attributes are the connection manager's.
+        let handle = not_null(unsafe { create(domain.pd.as_ptr(), &mut attributes) })?;
+        Ok(Self { handle, pair: way.qp_num, key: way.qkey, domain: domain.clone() })
+    }
+}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        // SAFETY: created once; whoever drops a route has no packet left that uses it.
+        unsafe { (self.domain.libraries.verbs.ibv_destroy_ah)(self.handle.as_ptr()) };
+    }
+}
+
+/// A peer that is being looked for.
+#[derive(Debug)]
+struct Search {
+    id: Identifier,
+    key: u64,
+    to: SocketAddr,
+}
+
+/// An unreliable queue pair at an address.
+#[derive(Debug)]
+pub struct PacketPair {
+    /// Listens, and has the queue pair.
+    listener: Identifier,
+    local: SocketAddr,
+    most: usize,
+    queues: Queues,
+    memory: Memory,
+    searches: Vec<Search>,
+    /// The key of the latest search.
+    latest: u64,
+    channel: Arc<Channel>,
+    domain: Arc<Domain>,
+    wait: FdWaitObject,
+    keys: Vec<u64>,
+}
+
+/// The completion queues.
+#[derive(Debug)]
+struct Queues {
+    sent: Arc<Queue>,
+    arrived: Arc<Queue>,
+    /// Packets that were polled.
+    found: VecDeque<io::Result<Arrived>>,
+    polled: Box<Completions>,
+    /// The descriptor reports packets.
+    is_armed: bool,
+    /// It was made readable because of packets that were polled.
+    is_told: bool,
+}
+
+/// The slots, those for receiving first. Dropped after the queue pair is destroyed.
+#[derive(Debug)]
+struct Memory {
+    slots: Slots,
+    /// A bit for each slot for receiving that the device has.
+    posted: u128,
+    ring: Ring,
+}
+
+const _: () = assert!(RECEIVES as u32 <= u128::BITS);
+
+fn failed(done: &WorkCompletion) -> io::Error {
+    io::Error::other(format!("work failed with status {} of ibv_wc_status_str(3)", done.status))
+}
+
+impl Queues {
+    /// Polls the queue of arrived packets, unless some are left.
+    fn poll(&mut self) {
+        if !self.found.is_empty() {
+            return;
+        }
+        let Self { arrived, found, polled, .. } = self;
+        arrived.poll(polled, |done| {
+            let slot = u16::try_from(done.wr_id).unwrap_or(u16::MAX);
+            let len = usize::try_from(done.byte_len).unwrap_or(0).saturating_sub(GRH);
+            let arrived = Arrived { slot, len, pair: done.src_qp };
+            found.push_back(if done.status == 0 { Ok(arrived) } else { Err(failed(done)) });
+        });
+    }
+}
+
+impl PacketPair {
+    /// Opens an unreliable queue pair at an address, and posts its slots for receiving.
+    ///
+    /// # Errors
+    /// The system's: the address is in use, or no device has it.
+    pub fn open(addr: SocketAddr) -> io::Result<Self> {
+        let libraries = library::libraries().map_err(missing)?;
+        library::check_owner().map_err(missing)?;
+        let channel = Channel::new(libraries, Space::Packets)?;
+        library::own_devices();
+        let listener = Identifier::new(channel.identifier(LISTENER)?, channel.clone());
+        let local = listener.bind(addr)?;
+        let context = listener.context().ok_or_else(|| missing("no RDMA device has this address"))?;
+        let domain = Domain::new(libraries, context)?;
+        let most = mtu(libraries, &domain, listener.port())?.min(SLOT - GRH);
+        let queues = Queues {
+            sent: Queue::with_room(&domain, usize::from(SENDS))?,
+            arrived: Queue::with_room(&domain, usize::from(RECEIVES))?,
+            found: VecDeque::new(),
+            polled: Box::new(NO_COMPLETIONS),
+            is_armed: false,
+            is_told: false,
+        };
+        let slots = Slots::new(&domain, RECEIVES + SENDS)?;
+        let wait = FdWaitObject::new(true).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))?;
+        watch(&wait, channel.descriptor(), CHANNEL)?;
+        watch(&wait, queues.arrived.descriptor(), ARRIVALS)?;
+        let mut attributes = QpInitAttr {
+            qp_context: ptr::null_mut(),
+            send_cq: queues.sent.cq(),
+            recv_cq: queues.arrived.cq(),
+            srq: ptr::null_mut(),
+            max_send_wr: u32::from(SENDS),
+            max_recv_wr: u32::from(RECEIVES),
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+            qp_type: QPT_UD,
+            sq_sig_all: 0,
+        };
+        listener.create_pair(&domain, &mut attributes)?;
+        let memory = Memory { slots, posted: 0, ring: Ring::default() };
+        let (searches, keys) = Default::default();
+        let mut pair =
+            Self { listener, local, most, queues, memory, searches, latest: LISTENER, channel, domain, wait, keys };
+        (0..RECEIVES).try_for_each(|slot| pair.post_receive(slot))?;
+        // Peers learn the queue pair only once it can receive.
+        pair.listener.listen(BACKLOG)?;
+        Ok(pair)
+    }
+
+    /// Takes the events of the queue, and returns whether the connection manager has one.
+    fn look(&mut self) -> bool {
+        if core::mem::take(&mut self.queues.is_told) {
+            self.wait.drain();
+        }
+        let mut keys = core::mem::take(&mut self.keys);
+        keys.clear();
+        self.wait.ready(Some(Duration::ZERO), &mut keys);
+        if keys.contains(&ARRIVALS) {
+            self.queues.arrived.take_event();
+        }
+        // This thread may not take packets next, and another one may sleep on the descriptor.
+        if self.queues.is_armed {
+            if keys.contains(&ARRIVALS) {
+                self.queues.arrived.request_event();
+            }
+            self.queues.poll();
+            if !self.queues.found.is_empty() {
+                self.queues.is_told = true;
+                self.wait.signal();
+            }
+        }
+        let any = keys.contains(&CHANNEL);
+        self.keys = keys;
+        any
+    }
+
+    /// Tells a peer the way to this queue pair.
+    fn answer(&self, requested: NonNull<super::layout::CmId>) {
+        let id = Identifier::new(requested, self.channel.clone());
+        // SAFETY: the listener has a queue pair.
+        let qp_num = unsafe { (*self.listener.pair()).number };
+        let mut parameters = ConnParam { qp_num, ..NO_PARAMETERS };
+        // A peer whose question is lost asks again.
+        // SAFETY: the identifier is a request.
+        unsafe { (self.channel.libraries.cm.rdma_accept)(id.raw(), &mut parameters) };
+    }
+
+    /// Handles an event of the connection manager.
+    fn handle(&mut self, event: Event) -> Option<News<Route>> {
+        if let Some(requested) = event.requested.filter(|_| event.kind == event::CONNECT_REQUEST) {
+            self.answer(requested);
+            return None;
+        }
+        if event.kind == event::DEVICE_REMOVAL && event.key == LISTENER {
+            return Some(News::Broken(Down::new(Cause::Broken, Errno::ENODEV, "the device is removed")));
+        }
+        let at = self.searches.iter().position(|search| search.key == event.key)?;
+        let to = self.searches[at].to;
+        let lost = |doing: &str, is_final| {
+            let errno = Errno::from_raw(if event.status == 0 { Errno::ECONNREFUSED.raw() } else { event.status.abs() });
+            Some(News::Lost(
+                to,
+                Down::new(Cause::Connect, errno, format!("send to {to}: {doing}: {errno:?}")),
+                is_final,
+            ))
+        };
+        let news = match event.kind {
+            event::ADDR_RESOLVED => match self.searches[at].id.resolve_route(STEP) {
+                Ok(()) => return None,
+                Err(error) => Some(News::Lost(to, connect_failure(&error), false)),
+            },
+            event::ROUTE_RESOLVED => match self.request(at) {
+                Ok(()) => return None,
+                Err(error) => Some(News::Lost(to, connect_failure(&error), false)),
+            },
+            event::ESTABLISHED => {
+                let route = event
+                    .way
+                    .ok_or_else(|| missing("the answer has no way"))
+                    .and_then(|way| Route::new(&self.domain, way));
+                match route {
+                    Ok(route) => Some(News::Found(to, route)),
+                    Err(error) => Some(News::Lost(to, connect_failure(&error), false)),
+                }
+            }
+            event::ADDR_ERROR => lost("find the peer's address", false),
+            event::ROUTE_ERROR => lost("find a route to the peer", false),
+            // A negative number is the system's: nobody has answered.
+            event::UNREACHABLE if event.status <= 0 => lost("nobody answers", false),
+            event::UNREACHABLE | event::REJECTED => {
+                let text = format!("send to {to}: no queue pair has the address (reason {})", event.status);
+                Some(News::Lost(to, Down::new(Cause::Connect, Errno::ECONNREFUSED, text), true))
+            }
+            event::CONNECT_ERROR | event::DEVICE_REMOVAL => lost("ask the peer", false),
+            _ => return None,
+        };
+        self.searches.swap_remove(at);
+        news
+    }
+
+    /// Asks the peer for the way to its queue pair.
+    fn request(&self, at: usize) -> io::Result<()> {
+        let mut parameters = NO_PARAMETERS;
+        // SAFETY: the identifier is open, and there are no private data.
+        result(unsafe { (self.channel.libraries.cm.rdma_connect)(self.searches[at].id.raw(), &mut parameters) })
+    }
+}
+
+const NO_PARAMETERS: ConnParam = ConnParam {
+    private_data: ptr::null(),
+    private_data_len: 0,
+    responder_resources: 0,
+    initiator_depth: 0,
+    flow_control: 0,
+    retry_count: 0,
+    rnr_retry_count: 0,
+    srq: 0,
+    qp_num: 0,
+};
+
+/// Bytes of a packet through a port of the device.
+fn mtu(libraries: &Libraries, domain: &Domain, port: u8) -> io::Result<usize> {
+    let mut attributes = PortAttr::EMPTY;
+    // SAFETY: the device is open, and the attributes have the room that the library writes to.
+    let status = unsafe { (libraries.verbs.ibv_query_port)(domain.context.as_ptr(), port, &mut attributes) };
+    if status != 0 {
+        return Err(io::Error::from_raw_os_error(status.abs()));
+    }
+    Ok(128 << attributes.active_mtu.clamp(1, 5))
+}
+
+impl Port for PacketPair {
+    type Route = Route;
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    fn look_for(&mut self, to: SocketAddr) -> io::Result<()> {
+        let key = self.latest + 1;
+        let id = Identifier::new(self.channel.identifier(key)?, self.channel.clone());
+        let mut from = self.local;
+        from.set_port(0);
+        id.resolve((from.is_ipv4() == to.is_ipv4()).then_some(from), to, STEP)?;
+        self.latest = key;
+        self.searches.push(Search { id, key, to });
+        Ok(())
+    }
+
+    fn forget(&mut self, to: &SocketAddr) {
+        self.searches.retain(|search| search.to != *to);
+    }
+
+    fn poll_news(&mut self, out: &mut Vec<News<Route>>) {
+        while self.look() {
+            match self.channel.next() {
+                Ok(event) => out.extend(self.handle(event)),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn leads_to(route: &Route, pair: u32) -> bool {
+        route.pair == pair
+    }
+
+    fn send_slot(&mut self) -> Option<&mut [u8]> {
+        if self.memory.ring.slot().is_none() {
+            let Self { queues: Queues { sent, polled, .. }, memory, .. } = self;
+            sent.poll(polled, |done| {
+                // One that has failed breaks the queue pair, as the next one that is posted says.
+                memory.ring.complete(u16::try_from(done.wr_id).unwrap_or(u16::MAX));
+            });
+        }
+        let slot = self.memory.ring.slot()?;
+        // SAFETY: the ring hands out only slots that the device does not have.
+        Some(unsafe { self.memory.slots.bytes_mut(RECEIVES + slot) })
+    }
+
+    fn send(&mut self, len: usize, route: &Route) -> io::Result<()> {
+        let Memory { slots, ring, .. } = &mut self.memory;
+        let slot = ring.slot().ok_or(io::ErrorKind::WouldBlock)?;
+        let (number, reports) = ring.take(false);
+        let mut piece = Sge {
+            addr: slots.address(RECEIVES + slot),
+            length: u32::try_from(len.min(SLOT)).unwrap_or(0),
+            lkey: slots.lkey(),
+        };
+        let mut others = [0; 11];
+        others[0] = route.handle.as_ptr().expose_provenance() as u64;
+        others[1] = u64::from(route.pair) | u64::from(route.key) << 32;
+        let mut work = SendWr {
+            wr_id: u64::from(number),
+            sg_list: &mut piece,
+            num_sge: 1,
+            opcode: WR_SEND,
+            send_flags: if reports { SEND_SIGNALED } else { 0 },
+            others,
+            ..SendWr::EMPTY
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the device is open, so its table is complete.
+        let post = unsafe { (*self.domain.context.as_ptr()).ops.post_send };
+        // SAFETY: the queue pair is open. The work and its piece outlive the call; the slot is the
+        // device's until its number completes, and its caller keeps the route as long.
+        let status = unsafe { post(self.listener.pair(), &mut work, &mut bad) };
+        if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
+    }
+
+    fn sends(&self) -> u64 {
+        SENDS.into()
+    }
+
+    fn next_arrived(&mut self) -> io::Result<Option<Arrived>> {
+        self.queues.poll();
+        let Some(arrived) = self.queues.found.pop_front().transpose()? else { return Ok(None) };
+        self.memory.posted &= !1u128.checked_shl(u32::from(arrived.slot)).unwrap_or(0);
+        Ok(Some(arrived))
+    }
+
+    fn received(&self, slot: u16) -> &[u8] {
+        if slot >= RECEIVES || self.memory.posted >> slot & 1 != 0 {
+            return &[];
+        }
+        // SAFETY: the device does not have the slot.
+        let bytes = unsafe { self.memory.slots.bytes(slot) };
+        &bytes[GRH..]
+    }
+
+    fn post_receive(&mut self, slot: u16) -> io::Result<()> {
+        let Memory { slots, posted, .. } = &mut self.memory;
+        if slot >= RECEIVES || *posted >> slot & 1 != 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let length = u32::try_from(self.most + GRH).unwrap_or(0);
+        let mut piece = Sge { addr: slots.address(slot), length, lkey: slots.lkey() };
+        let mut work = RecvWr { wr_id: slot.into(), next: ptr::null_mut(), sg_list: &mut piece, num_sge: 1 };
+        let mut bad = ptr::null_mut();
+        *posted |= 1 << slot;
+        // SAFETY: the device is open, so its table is complete.
+        let post = unsafe { (*self.domain.context.as_ptr()).ops.post_recv };
+        // SAFETY: the queue pair is open; the work and its piece outlive the call, and the slot is
+        // marked as the device's.
+        let status = unsafe { post(self.listener.pair(), &mut work, &mut bad) };
+        if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
+    }
+
+    fn arm(&mut self) -> bool {
+        if !core::mem::replace(&mut self.queues.is_armed, true) {
+            self.queues.arrived.request_event();
+        }
+        // What came before the request is no event.
+        self.queues.poll();
+        !self.queues.found.is_empty()
+    }
+
+    fn disarm(&mut self) {
+        self.queues.is_armed = false;
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.wait.descriptor()
+    }
+
+    fn now(&self) -> Instant {
+        self.wait.now()
+    }
+}
+
+impl Drop for PacketPair {
+    fn drop(&mut self) {
+        // SAFETY: the listener has a queue pair; afterwards the device has none of its memory.
+        unsafe { (self.channel.libraries.cm.rdma_destroy_qp)(self.listener.raw()) };
+    }
+}
