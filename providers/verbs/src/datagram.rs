@@ -7,6 +7,7 @@ mod peers;
 
 use core::fmt::Debug;
 use ofi_core::error::{Error, Result};
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::datagram::{Datagrams, Given, Packet};
@@ -108,6 +109,8 @@ pub struct VerbsDatagrams<P: Port> {
     /// Packets may wake a sleeper: receives are posted.
     is_listening: bool,
     is_armed: bool,
+    /// Peers that are found, for which packets still wait.
+    due: Vec<SocketAddr>,
     pace: Pace,
     news: Vec<News<P::Route>>,
 }
@@ -146,6 +149,12 @@ fn unusable(error: &io::Error) -> Down {
     Down::new(Cause::Broken, errno, format!("the queue pair is unusable: {error}"))
 }
 
+/// A peer is not found: its packets are dropped.
+#[cold]
+fn note_lost(why: &Down) {
+    log::log("verbs", Level::Warn, Subsystem::EpData, || format!("packets are dropped: {}", why.text));
+}
+
 impl<P: Port> VerbsDatagrams<P> {
     /// Datagrams of a queue pair whose slots for receiving are posted. A peer may take `patience`
     /// to be found.
@@ -157,6 +166,7 @@ impl<P: Port> VerbsDatagrams<P> {
             broken: None,
             is_listening: true,
             is_armed: false,
+            due: Vec::new(),
             pace: Pace { polls: 0, look: true },
             news: Vec::new(),
         }
@@ -169,14 +179,47 @@ impl<P: Port> VerbsDatagrams<P> {
         self.port.poll_news(&mut news);
         let (any, now) = (!news.is_empty(), self.port.now());
         for news in news.drain(..) {
-            match news {
-                News::Found(to, route) => self.retired.add(self.peers.found(&to, route, now)),
-                News::Lost(to, why, is_final) => self.retired.add(self.peers.lost(&to, why, is_final, now)),
-                News::Broken(why) => _ = self.broken.get_or_insert(why),
+            let (to, replaced) = match news {
+                News::Found(to, route) => (to, self.peers.found(&to, route, now)),
+                News::Lost(to, why, is_final) => {
+                    note_lost(&why);
+                    (to, self.peers.lost(&to, is_final, now))
+                }
+                News::Broken(why) => {
+                    self.broken.get_or_insert(why);
+                    continue;
+                }
+            };
+            self.retired.add(replaced);
+            if !self.send_held(to) {
+                self.due.push(to);
             }
         }
         self.news = news;
         any
+    }
+
+    /// Sends the packets that have waited for a peer; false if some still wait for room.
+    fn send_held(&mut self, to: SocketAddr) -> bool {
+        while let Some((packet, route)) = self.peers.first_held(&to) {
+            let Some(slot) = self.port.send_slot() else { return false };
+            slot[..packet.len()].copy_from_slice(packet);
+            if let Err(error) = self.port.send(packet.len(), route) {
+                self.fail(&error);
+                return true;
+            }
+            self.retired.note_sent(self.port.sends());
+            self.peers.drop_first_held(&to);
+        }
+        true
+    }
+
+    fn send_due(&mut self) {
+        for to in core::mem::take(&mut self.due) {
+            if !self.send_held(to) {
+                self.due.push(to);
+            }
+        }
     }
 
     /// Looks for a peer, or gives that up, before a packet goes there.
@@ -199,7 +242,8 @@ impl<P: Port> VerbsDatagrams<P> {
             Ask::Nothing => None,
         };
         if let Some(why) = lost {
-            self.retired.add(self.peers.lost(&to, why, false, now));
+            note_lost(&why);
+            self.retired.add(self.peers.lost(&to, false, now));
         }
         if matches!(self.peers.way(&to), Way::Wait) {
             self.take_news();
@@ -238,17 +282,33 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
             return Given::Refused(Down::new(Cause::Broken, Errno::EMSGSIZE, text));
         }
         self.prepare(to);
+        if !self.send_held(to) {
+            return Given::Full;
+        }
+        let header = packet::header(self.port.local_addr());
+        let write = |out: &mut [u8]| {
+            out[..HEADER].copy_from_slice(&header);
+            packet.read_at(0, &mut out[HEADER..HEADER + len]) == len
+        };
+        let unreadable = || {
+            let text = format!("send to {to}: the memory of the message cannot be read");
+            Given::Refused(Down::new(Cause::Absent, Errno::EFAULT, text))
+        };
         let route = match self.peers.way(&to) {
             Way::Route(route) => route,
-            Way::Wait => return Given::Full,
-            Way::Lost(why) => return Given::Refused(why.clone()),
+            Way::Wait => {
+                let mut whole = vec![0; HEADER + len];
+                if !write(&mut whole) {
+                    return unreadable();
+                }
+                return if self.peers.hold(&to, whole) { Given::Taken } else { Given::Full };
+            }
+            // As datagrams to nobody are.
+            Way::Lost => return Given::Taken,
         };
-        let header = packet::header(self.port.local_addr());
         let Some(slot) = self.port.send_slot() else { return Given::Full };
-        slot[..HEADER].copy_from_slice(&header);
-        if packet.read_at(0, &mut slot[HEADER..HEADER + len]) != len {
-            let text = format!("send to {to}: the memory of the message cannot be read");
-            return Given::Refused(Down::new(Cause::Absent, Errno::EFAULT, text));
+        if !write(slot) {
+            return unreadable();
         }
         match self.port.send(HEADER + len, route) {
             Ok(()) => {
@@ -282,6 +342,9 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
 
     fn attend(&mut self) -> bool {
         self.pace.polls = self.pace.polls.wrapping_add(1);
+        if !self.due.is_empty() {
+            self.send_due();
+        }
         (self.pace.look || self.pace.polls.is_multiple_of(LOOK_EVERY)) && self.take_news()
     }
 
@@ -303,7 +366,8 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
     fn arm(&mut self) -> bool {
         self.pace.look = true;
         self.is_armed = true;
-        self.is_listening && self.port.arm()
+        // Nothing tells when there is room for the packets that are due.
+        self.is_listening && self.port.arm() || !self.due.is_empty()
     }
 
     fn note_events(&mut self) {
@@ -319,3 +383,6 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
         Some(self.port.descriptor())
     }
 }
+
+#[cfg(test)]
+mod tests;

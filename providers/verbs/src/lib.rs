@@ -1,5 +1,6 @@
 //! The verbs provider: connectionless and connected endpoints over the reliable connections of RDMA
-//! devices. `README.md` has its limits; `docs/decisions/0025-verbs-by-credits.md` its design.
+//! devices, and datagrams over their unreliable queue pairs. `README.md` has its limits;
+//! `docs/decisions/0025-verbs-by-credits.md` and `0030-verbs-datagrams-by-address.md` its design.
 #![deny(unsafe_code)]
 
 mod conn;
@@ -35,7 +36,7 @@ pub const IFACE: Param = Param {
 pub const CONNECT_TIMEOUT: Param = Param {
     name: "FI_VERBS_CONNECT_TIMEOUT",
     kind: ParamKind::Int,
-    help: "Milliseconds that connecting to a peer may take (default: 10000)",
+    help: "Milliseconds that connecting to a peer may take, and finding the peer of a datagram (default: 10000)",
 };
 
 /// The shortest message that the receiver's device reads out of the sender's memory.

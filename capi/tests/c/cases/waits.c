@@ -4,9 +4,9 @@
 
 enum { BURST = 16 };
 
-static void wakes(enum fi_wait_obj kind)
+static void wakes(enum fi_ep_type type, enum fi_wait_obj kind)
 {
-	struct want w = { .caps = FI_TAGGED | FI_SOURCE, .wait = kind };
+	struct want w = { .type = type, .caps = FI_SOURCE, .wait = kind };
 	struct fi_cq_tagged_entry entry;
 	struct pair p;
 	struct later l = { &p, NULL, 0 };
@@ -47,14 +47,20 @@ static void wakes(enum fi_wait_obj kind)
 
 CASE(cq_sread_wakes_on_entry)
 {
-	wakes(FI_WAIT_UNSPEC);
-	wakes(FI_WAIT_FD);
+	wakes(FI_EP_RDM, FI_WAIT_UNSPEC);
+	wakes(FI_EP_RDM, FI_WAIT_FD);
+}
+
+CASE(cq_sread_wakes_on_datagrams)
+{
+	wakes(FI_EP_DGRAM, FI_WAIT_UNSPEC);
+	wakes(FI_EP_DGRAM, FI_WAIT_FD);
 }
 
 CASE_OURS(cq_sread_by_yielding)
 {
-	wakes(FI_WAIT_YIELD);
-	wakes(FI_WAIT_POLLFD);
+	wakes(FI_EP_RDM, FI_WAIT_YIELD);
+	wakes(FI_EP_RDM, FI_WAIT_POLLFD);
 }
 
 CASE(cq_sread_timeout)

@@ -2,8 +2,8 @@
 //! route is whatever the device makes of that.
 
 use ofi_core::Instant;
-use ofi_engine::transport::Down;
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use std::time::Duration;
 const FRESH: Duration = Duration::from_secs(2);
 /// A peer that was not found is looked for again after this long.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Packets that wait for a peer to be found at most.
+const MOST_HELD: usize = 16;
 
 /// The peers that packets were sent to.
 #[derive(Debug)]
@@ -28,20 +30,21 @@ struct Peer<R> {
     asked: Option<Instant>,
     /// When that ended the last time.
     answered: Instant,
-    /// Another queue pair has sent from its address.
+    /// Another queue pair has sent from its address: packets wait for the way there.
     is_stale: bool,
-    why: Option<Down>,
+    /// Packets that wait for it to be found, or then for room; lost if it is not.
+    held: VecDeque<Vec<u8>>,
 }
 
 /// What to do with a packet.
 #[derive(Debug)]
 pub(crate) enum Way<'a, R> {
-    /// Send it.
+    /// Send it behind the packets that wait.
     Route(&'a R),
-    /// Try again later: the peer is being looked for.
+    /// The peer is being looked for.
     Wait,
-    /// It cannot be sent.
-    Lost(&'a Down),
+    /// Drop it: the peer was not found.
+    Lost,
 }
 
 /// What to do about a peer before that.
@@ -61,15 +64,14 @@ impl<R> Peers<R> {
 
     /// A packet is to be sent to `to`: what to do about the peer first.
     pub(crate) fn ask(&mut self, to: SocketAddr, now: Instant) -> Ask {
-        let new = || Peer { route: None, asked: Some(now), answered: now, is_stale: false, why: None };
-        let mut is_new = false;
-        let peer = self.known.entry(to).or_insert_with(|| {
-            is_new = true;
-            new()
-        });
-        if is_new {
-            return Ask::Start;
-        }
+        let peer = match self.known.entry(to) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let (route, held) = Default::default();
+                entry.insert(Peer { route, asked: Some(now), answered: now, is_stale: false, held });
+                return Ask::Start;
+            }
+        };
         match peer.asked {
             Some(since) if now.since(since) >= self.patience => Ask::Stop,
             Some(_) => Ask::Nothing,
@@ -78,7 +80,7 @@ impl<R> Peers<R> {
                 if !peer.is_stale && now.since(peer.answered) < pause {
                     return Ask::Nothing;
                 }
-                (peer.asked, peer.is_stale) = (Some(now), false);
+                peer.asked = Some(now);
                 Ask::Start
             }
         }
@@ -87,25 +89,49 @@ impl<R> Peers<R> {
     /// How a packet reaches `to`, for which [`Self::ask`] was called.
     pub(crate) fn way(&self, to: &SocketAddr) -> Way<'_, R> {
         match self.known.get(to) {
-            Some(Peer { route: Some(route), .. }) => Way::Route(route),
-            Some(Peer { asked: None, why: Some(why), .. }) => Way::Lost(why),
+            Some(Peer { route: Some(route), is_stale: false, .. }) => Way::Route(route),
+            Some(Peer { asked: None, .. }) => Way::Lost,
             _ => Way::Wait,
+        }
+    }
+
+    /// Keeps a packet until the peer is found; false if too many wait.
+    pub(crate) fn hold(&mut self, to: &SocketAddr, packet: Vec<u8>) -> bool {
+        let Some(peer) = self.known.get_mut(to).filter(|peer| peer.held.len() < MOST_HELD) else { return false };
+        peer.held.push_back(packet);
+        true
+    }
+
+    /// The first packet that waits for a peer, and the way there.
+    pub(crate) fn first_held(&self, to: &SocketAddr) -> Option<(&[u8], &R)> {
+        let peer = self.known.get(to).filter(|peer| !peer.is_stale)?;
+        Some((peer.held.front()?, peer.route.as_ref()?))
+    }
+
+    /// That packet was sent.
+    pub(crate) fn drop_first_held(&mut self, to: &SocketAddr) {
+        if let Some(peer) = self.known.get_mut(to) {
+            peer.held.pop_front();
         }
     }
 
     /// The peer is found; returns its earlier route.
     pub(crate) fn found(&mut self, to: &SocketAddr, route: R, now: Instant) -> Option<R> {
         let Some(peer) = self.known.get_mut(to) else { return Some(route) };
-        (peer.asked, peer.answered, peer.why) = (None, now, None);
+        (peer.asked, peer.answered, peer.is_stale) = (None, now, false);
         peer.route.replace(route)
     }
 
     /// The peer is not found. If that is certain (`is_final`), as when its host says that nothing
     /// listens there, its earlier route, which it returns, is no longer used.
-    pub(crate) fn lost(&mut self, to: &SocketAddr, why: Down, is_final: bool, now: Instant) -> Option<R> {
+    pub(crate) fn lost(&mut self, to: &SocketAddr, is_final: bool, now: Instant) -> Option<R> {
         let peer = self.known.get_mut(to)?;
-        (peer.asked, peer.answered, peer.why) = (None, now, Some(why));
-        if is_final { peer.route.take() } else { None }
+        (peer.asked, peer.answered, peer.is_stale) = (None, now, false);
+        let route = if is_final { peer.route.take() } else { None };
+        if peer.route.is_none() {
+            peer.held.clear();
+        }
+        route
     }
 
     /// A packet has come from that address. If the route leads elsewhere, it is asked for anew.
@@ -121,16 +147,11 @@ impl<R> Peers<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ofi_core::{Cause, Errno};
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
     fn peer() -> SocketAddr {
         ([10, 9, 0, 1], 7000).into()
-    }
-
-    fn down() -> Down {
-        Down::new(Cause::Connect, Errno::ECONNREFUSED, "nothing listens there")
     }
 
     fn at(seconds: u64) -> Instant {
@@ -160,9 +181,9 @@ mod tests {
         let mut peers = Peers::<u32>::new(PATIENCE);
         peers.ask(peer(), at(0));
         assert_eq!(peers.ask(peer(), at(10)), Ask::Stop);
-        peers.lost(&peer(), down(), false, at(10));
+        peers.lost(&peer(), false, at(10));
         assert_eq!(peers.ask(peer(), at(10)), Ask::Nothing);
-        assert!(matches!(peers.way(&peer()), Way::Lost(why) if why.errno == Errno::ECONNREFUSED));
+        assert!(matches!(peers.way(&peer()), Way::Lost));
         assert_eq!(peers.ask(peer(), at(11)), Ask::Start);
         assert!(matches!(peers.way(&peer()), Way::Wait));
     }
@@ -174,7 +195,7 @@ mod tests {
         assert!(matches!(peers.way(&peer()), Way::Route(1)));
         // Nobody has answered: the peer may be busy.
         assert_eq!(peers.ask(peer(), at(12)), Ask::Stop);
-        assert_eq!(peers.lost(&peer(), down(), false, at(12)), None);
+        assert_eq!(peers.lost(&peer(), false, at(12)), None);
         assert!(matches!(peers.way(&peer()), Way::Route(1)));
         assert_eq!(peers.ask(peer(), at(14)), Ask::Start);
         assert_eq!(peers.found(&peer(), 2, at(14)), Some(1));
@@ -185,8 +206,8 @@ mod tests {
     fn a_peer_that_has_gone_loses_its_route() {
         let mut peers = found();
         peers.ask(peer(), at(2));
-        assert_eq!(peers.lost(&peer(), down(), true, at(2)), Some(1));
-        assert!(matches!(peers.way(&peer()), Way::Lost(_)));
+        assert_eq!(peers.lost(&peer(), true, at(2)), Some(1));
+        assert!(matches!(peers.way(&peer()), Way::Lost));
     }
 
     #[test]
@@ -196,15 +217,35 @@ mod tests {
         assert_eq!(peers.ask(peer(), at(0)), Ask::Nothing);
         peers.heard(&peer(), |route| *route == 2);
         assert_eq!(peers.ask(peer(), at(0)), Ask::Start);
+        assert!(matches!(peers.way(&peer()), Way::Wait));
+        assert_eq!(peers.lost(&peer(), false, at(1)), None);
+        assert!(matches!(peers.way(&peer()), Way::Route(1)), "nobody knows better");
         // Addresses that nothing was sent to are not kept.
         peers.heard(&([10, 9, 0, 2], 1).into(), |_| false);
         assert_eq!(peers.known.len(), 1);
     }
 
     #[test]
+    fn packets_wait_for_a_peer_in_order_and_are_lost_with_it() {
+        let mut peers = Peers::new(PATIENCE);
+        peers.ask(peer(), at(0));
+        assert!([0; MOST_HELD].iter().zip(0..).all(|(_, number)| peers.hold(&peer(), vec![number])));
+        assert!(!peers.hold(&peer(), Vec::new()), "too many wait");
+        assert_eq!(peers.first_held(&peer()), None);
+        peers.found(&peer(), 1, at(1));
+        assert_eq!(peers.first_held(&peer()), Some((&[0][..], &1)));
+        peers.drop_first_held(&peer());
+        assert_eq!(peers.first_held(&peer()), Some((&[1][..], &1)));
+        peers.lost(&peer(), true, at(2));
+        assert_eq!(peers.first_held(&peer()), None);
+        peers.found(&peer(), 2, at(3));
+        assert_eq!(peers.first_held(&peer()), None);
+    }
+
+    #[test]
     fn an_answer_for_an_unknown_peer_is_given_back() {
         let mut peers = Peers::new(PATIENCE);
         assert_eq!(peers.found(&peer(), 3, at(0)), Some(3));
-        assert_eq!(peers.lost(&peer(), down(), true, at(0)), None);
+        assert_eq!(peers.lost(&peer(), true, at(0)), None);
     }
 }

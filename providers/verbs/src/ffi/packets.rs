@@ -53,7 +53,7 @@ impl Route {
 
 impl Drop for Route {
     fn drop(&mut self) {
-        // SAFETY: created once; whoever drops a route has no packet left that uses it.
+        // SAFETY: created once. A packet that is still on its way fails if it needs the handle.
         unsafe { (self.domain.libraries.verbs.ibv_destroy_ah)(self.handle.as_ptr()) };
     }
 }
@@ -378,8 +378,8 @@ impl Port for PacketPair {
         let mut bad = ptr::null_mut();
         // SAFETY: the device is open, so its table is complete.
         let post = unsafe { (*self.domain.context.as_ptr()).ops.post_send };
-        // SAFETY: the queue pair is open. The work and its piece outlive the call; the slot is the
-        // device's until its number completes, and its caller keeps the route as long.
+        // SAFETY: the queue pair is open. The work, its piece and the route outlive the call, which
+        // reads them; the slot is the device's until its number completes.
         let status = unsafe { post(self.listener.pair(), &mut work, &mut bad) };
         if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
     }

@@ -1,0 +1,314 @@
+use super::*;
+use ofi_core::OpFlags;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const SLOTS: u16 = 4;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A network of queue pairs, each with a number.
+#[derive(Debug, Default)]
+struct Lan {
+    pairs: BTreeMap<u32, Wired>,
+    /// The queue pairs that tell the way to them.
+    known: BTreeMap<SocketAddr, u32>,
+    now: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Wired {
+    arrived: VecDeque<(u32, Vec<u8>)>,
+    news: Vec<News<FakeRoute>>,
+}
+
+#[derive(Debug)]
+struct FakeRoute(Arc<u32>);
+
+#[derive(Debug)]
+struct FakePort {
+    lan: Arc<Mutex<Lan>>,
+    addr: SocketAddr,
+    number: u32,
+    slots: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+    /// Slots for sending that the device has; with `is_slow` it keeps them.
+    sending: u16,
+    is_slow: bool,
+    /// Those that look for peers whose answers are to come.
+    searches: Vec<SocketAddr>,
+    answers: bool,
+}
+
+impl FakePort {
+    fn lan(&self) -> MutexGuard<'_, Lan> {
+        self.lan.lock().unwrap()
+    }
+}
+
+impl Port for FakePort {
+    type Route = FakeRoute;
+
+    fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+    fn most(&self) -> usize {
+        256
+    }
+    fn look_for(&mut self, to: SocketAddr) -> io::Result<()> {
+        self.searches.push(to);
+        Ok(())
+    }
+    fn forget(&mut self, to: &SocketAddr) {
+        self.searches.retain(|other| other != to);
+    }
+    fn poll_news(&mut self, out: &mut Vec<News<FakeRoute>>) {
+        out.append(&mut self.lan().pairs.get_mut(&self.number).unwrap().news);
+        if !self.answers {
+            return;
+        }
+        for to in core::mem::take(&mut self.searches) {
+            let found = self.lan().known.get(&to).copied();
+            out.push(match found {
+                Some(number) => News::Found(to, FakeRoute(Arc::new(number))),
+                None => News::Lost(to, Down::new(Cause::Connect, Errno::ECONNREFUSED, "no queue pair is there"), true),
+            });
+        }
+    }
+    fn leads_to(route: &FakeRoute, pair: u32) -> bool {
+        *route.0 == pair
+    }
+    fn send_slot(&mut self) -> Option<&mut [u8]> {
+        if !self.is_slow {
+            self.sending = 0;
+        }
+        (self.sending < SLOTS).then_some(&mut self.buffer[..])
+    }
+    fn send(&mut self, len: usize, route: &FakeRoute) -> io::Result<()> {
+        self.sending += 1;
+        let packet = (self.number, self.buffer[..len].to_vec());
+        if let Some(wired) = self.lan().pairs.get_mut(&route.0) {
+            wired.arrived.push_back(packet);
+        }
+        Ok(())
+    }
+    fn sends(&self) -> u64 {
+        SLOTS.into()
+    }
+    fn next_arrived(&mut self) -> io::Result<Option<Arrived>> {
+        let Some(slot) = self.slots.iter().position(Vec::is_empty) else { return Ok(None) };
+        let next = self.lan().pairs.get_mut(&self.number).unwrap().arrived.pop_front();
+        Ok(next.map(|(pair, bytes)| {
+            self.slots[slot] = bytes;
+            Arrived { slot: u16::try_from(slot).unwrap(), len: self.slots[slot].len(), pair }
+        }))
+    }
+    fn received(&self, slot: u16) -> &[u8] {
+        &self.slots[usize::from(slot)]
+    }
+    fn post_receive(&mut self, slot: u16) -> io::Result<()> {
+        self.slots[usize::from(slot)].clear();
+        Ok(())
+    }
+    fn arm(&mut self) -> bool {
+        !self.lan().pairs[&self.number].arrived.is_empty()
+    }
+    fn disarm(&mut self) {}
+    fn descriptor(&self) -> Descriptor {
+        0
+    }
+    fn now(&self) -> Instant {
+        self.lan().now
+    }
+}
+
+fn addr(host: u8) -> SocketAddr {
+    ([10, 0, 0, host], 7000).into()
+}
+
+/// An endpoint on the network, which others find.
+fn open(lan: &Arc<Mutex<Lan>>, host: u8, number: u32) -> VerbsDatagrams<FakePort> {
+    let mut state = lan.lock().unwrap();
+    state.pairs.insert(number, Wired::default());
+    state.known.insert(addr(host), number);
+    drop(state);
+    let port = FakePort {
+        lan: lan.clone(),
+        addr: addr(host),
+        number,
+        slots: vec![Vec::new(); usize::from(SLOTS)],
+        buffer: vec![0; 256],
+        sending: 0,
+        is_slow: false,
+        searches: Vec::new(),
+        answers: true,
+    };
+    VerbsDatagrams::new(port, PATIENCE)
+}
+
+fn say(from: &mut VerbsDatagrams<FakePort>, to: u8, text: &str) -> Given {
+    from.send(&Buffer::Owned(text.as_bytes().to_vec()), &addr(to).into())
+}
+
+/// The texts that have arrived, at most `most`, each with its sender.
+fn heard(at: &mut VerbsDatagrams<FakePort>, most: usize) -> Vec<(SocketAddr, String)> {
+    let ticket = || Ticket::new(0, OpFlags::RECV, true);
+    let mut buffers: VecDeque<_> = (0..most).map(|_| (ticket(), Buffer::Owned(vec![0; 64]))).collect();
+    let mut packets = Vec::new();
+    at.receive(&mut buffers, most, &mut packets);
+    let bytes = |(ticket, buffer): (Ticket, Buffer)| {
+        ticket.discard();
+        let mut out = Vec::new();
+        buffer.append_to(0, 64, &mut out);
+        out
+    };
+    let texts: Vec<Vec<u8>> = buffers.into_iter().map(bytes).collect();
+    let text = |(packet, bytes): (&Packet, Vec<u8>)| {
+        (packet.from.socket(), String::from_utf8(bytes[..packet.len.min(64)].to_vec()).unwrap())
+    };
+    packets.iter().zip(texts).map(text).collect()
+}
+
+fn texts(at: &mut VerbsDatagrams<FakePort>) -> Vec<String> {
+    heard(at, 64).into_iter().map(|(_, text)| text).collect()
+}
+
+#[test]
+fn packets_for_a_peer_that_is_looked_for_arrive_in_order() {
+    let lan = Arc::default();
+    let (mut one, mut two) = (open(&lan, 1, 11), open(&lan, 2, 22));
+    one.port.answers = false;
+    for text in ["a", "b", "c", "d", "e", "f"] {
+        assert!(matches!(say(&mut one, 2, text), Given::Taken));
+    }
+    assert_eq!(heard(&mut two, 9), []);
+    // The device has room for four at a time, and keeps their slots for a while.
+    (one.port.answers, one.port.is_slow) = (true, true);
+    one.note_events();
+    assert!(one.attend());
+    assert!(one.arm(), "packets are due");
+    assert!(matches!(say(&mut one, 2, "g"), Given::Full), "it comes behind those that wait");
+    one.port.is_slow = false;
+    one.attend();
+    assert!(matches!(say(&mut one, 2, "g"), Given::Taken));
+    let all = heard(&mut two, 64);
+    assert_eq!(all[0].0, addr(1));
+    assert_eq!(all.into_iter().map(|(_, text)| text).collect::<String>(), "abcdefg");
+    assert!(!one.arm());
+}
+
+#[test]
+fn more_packets_than_may_wait_are_told_to_try_again() {
+    let lan = Arc::default();
+    let mut one = open(&lan, 1, 11);
+    one.port.answers = false;
+    let taken = (0..100).take_while(|_| matches!(say(&mut one, 2, "x"), Given::Taken)).count();
+    assert_eq!(taken, 16);
+}
+
+#[test]
+fn packets_to_a_peer_that_is_not_there_are_dropped() {
+    let lan: Arc<Mutex<Lan>> = Arc::default();
+    let mut one = open(&lan, 1, 11);
+    for _ in 0..100 {
+        assert!(matches!(say(&mut one, 2, "x"), Given::Taken));
+    }
+    // It is looked for again after a while.
+    let mut two = open(&lan, 2, 22);
+    assert!(matches!(say(&mut one, 2, "x"), Given::Taken));
+    assert_eq!(heard(&mut two, 9), []);
+    lan.lock().unwrap().now = Instant::default() + Duration::from_secs(1);
+    assert!(matches!(say(&mut one, 2, "y"), Given::Taken));
+    assert_eq!(texts(&mut two), ["y"]);
+}
+
+#[test]
+fn nobody_answers_in_time() {
+    let lan: Arc<Mutex<Lan>> = Arc::default();
+    let mut one = open(&lan, 1, 11);
+    one.port.answers = false;
+    assert!(matches!(say(&mut one, 2, "x"), Given::Taken));
+    lan.lock().unwrap().now = Instant::default() + PATIENCE;
+    for _ in 0..100 {
+        assert!(matches!(say(&mut one, 2, "x"), Given::Taken));
+    }
+    assert!(one.port.searches.is_empty());
+}
+
+#[test]
+fn a_peer_that_has_begun_anew_is_found_again() {
+    let lan: Arc<Mutex<Lan>> = Arc::default();
+    let (mut one, mut two) = (open(&lan, 1, 11), open(&lan, 2, 22));
+    say(&mut one, 2, "a");
+    assert_eq!(texts(&mut two), ["a"]);
+    drop(two);
+    let mut two = open(&lan, 2, 23);
+    say(&mut one, 2, "lost");
+    assert_eq!(heard(&mut two, 9), []);
+    // It speaks first, from another queue pair.
+    say(&mut two, 1, "hello");
+    assert_eq!(texts(&mut one), ["hello"]);
+    say(&mut one, 2, "b");
+    say(&mut one, 2, "c");
+    assert_eq!(texts(&mut two), ["b", "c"]);
+    // Or it keeps silent, and is asked for because the route is old, which serves meanwhile.
+    drop(two);
+    let mut two = open(&lan, 2, 24);
+    lan.lock().unwrap().now = Instant::default() + Duration::from_secs(2);
+    say(&mut one, 2, "d");
+    one.note_events();
+    one.attend();
+    say(&mut one, 2, "e");
+    assert_eq!(texts(&mut two).last().map(String::as_str), Some("e"));
+}
+
+#[test]
+fn a_replaced_route_lasts_until_its_packets_have_left() {
+    let lan: Arc<Mutex<Lan>> = Arc::default();
+    let mut one = open(&lan, 1, 11);
+    let _two = open(&lan, 2, 22);
+    say(&mut one, 2, "a");
+    let Way::Route(FakeRoute(route)) = one.peers.way(&addr(2)) else { panic!("it was sent") };
+    let route = Arc::downgrade(route);
+    let replaced = one.peers.found(&addr(2), FakeRoute(Arc::new(22)), Instant::default());
+    one.retired.add(replaced);
+    for _ in 0..SLOTS {
+        assert_eq!(route.strong_count(), 1);
+        say(&mut one, 2, "b");
+    }
+    say(&mut one, 2, "b");
+    assert_eq!(route.strong_count(), 0);
+}
+
+#[test]
+fn strange_packets_are_dropped_and_their_slots_used_again() {
+    let lan: Arc<Mutex<Lan>> = Arc::default();
+    let (mut one, mut two) = (open(&lan, 1, 11), open(&lan, 2, 22));
+    for round in 0..3 * SLOTS {
+        let strange = vec![b'x'; usize::from(round) % 30];
+        lan.lock().unwrap().pairs.get_mut(&22).unwrap().arrived.push_back((5, strange));
+    }
+    say(&mut one, 2, "whole");
+    assert_eq!(texts(&mut two), ["whole"]);
+}
+
+#[test]
+fn a_packet_that_is_too_long_is_refused() {
+    let lan = Arc::default();
+    let mut one = open(&lan, 1, 11);
+    let _two = open(&lan, 2, 22);
+    assert!(matches!(say(&mut one, 2, &"x".repeat(256 - HEADER)), Given::Taken));
+    let refused = say(&mut one, 2, &"x".repeat(257 - HEADER));
+    assert!(matches!(refused, Given::Refused(why) if why.errno == Errno::EMSGSIZE));
+}
+
+#[test]
+fn a_device_that_is_removed_refuses_everything() {
+    let lan: Arc<Mutex<Lan>> = Arc::default();
+    let mut one = open(&lan, 1, 11);
+    let gone = Down::new(Cause::Broken, Errno::ENODEV, "the device is removed");
+    lan.lock().unwrap().pairs.get_mut(&11).unwrap().news.push(News::Broken(gone));
+    one.note_events();
+    one.attend();
+    let refused = say(&mut one, 2, "x");
+    assert!(matches!(refused, Given::Refused(why) if why.errno == Errno::ENODEV));
+}
