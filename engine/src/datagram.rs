@@ -2,6 +2,7 @@
 //! whole or not at all. No matching and no acknowledgements; a packet without a posted receive
 //! waits in the system's socket buffer, while that has room.
 
+mod cached_av;
 mod pollable;
 
 use crate::av::AddressVector;
@@ -15,6 +16,7 @@ use crate::progress::auto::Auto;
 use crate::progress::set::{PollCount, Pollable, ReadyFlag};
 use crate::statistics::{Exchanged, Statistics, Traffic};
 use crate::transport::Down;
+use cached_av::CachedAv;
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -143,45 +145,6 @@ impl Receives {
     /// Drops all receives without completions. Only for closing.
     fn discard(&mut self) {
         self.posted.drain(..).for_each(|(ticket, _)| ticket.discard());
-    }
-}
-
-/// An address vector, and the addresses that were looked up since its latest change.
-struct CachedAv {
-    av: Arc<AddressVector>,
-    epoch: u64,
-    /// By handle.
-    addrs: Vec<Option<Addr>>,
-}
-
-impl CachedAv {
-    fn new(av: &Arc<AddressVector>) -> Self {
-        Self { av: av.clone(), epoch: av.epoch(), addrs: Vec::new() }
-    }
-
-    /// The address of a handle.
-    #[inline]
-    fn lookup(&mut self, handle: FiAddr) -> core::result::Result<Addr, Errno> {
-        if self.av.epoch() != self.epoch {
-            self.epoch = self.av.epoch();
-            self.addrs.clear();
-        }
-        match handle.index().and_then(|index| self.addrs.get(index).copied().flatten()) {
-            Some(addr) => Ok(addr),
-            None => self.look_up_anew(handle),
-        }
-    }
-
-    #[cold]
-    fn look_up_anew(&mut self, handle: FiAddr) -> core::result::Result<Addr, Errno> {
-        let addr = self.av.lookup(handle).ok_or(Errno::EINVAL)?;
-        if let Some(index) = handle.index() {
-            if self.addrs.len() <= index {
-                self.addrs.resize(index + 1, None);
-            }
-            self.addrs[index] = Some(addr);
-        }
-        Ok(addr)
     }
 }
 
