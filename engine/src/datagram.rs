@@ -119,8 +119,6 @@ struct Inner<D: Datagrams, K: LockKind> {
     /// The groups that it has joined.
     groups: Vec<Owner>,
     rx: Receives,
-    /// How many progress sets need the descriptor to report packets.
-    armed: usize,
     exchanged: Exchanged,
     /// Operations that have failed.
     failures: u64,
@@ -133,13 +131,15 @@ struct Receives {
     packets: Vec<Packet>,
     /// The descriptor is off: packets that wait for a receive must not wake a sleeper.
     deaf: bool,
+    /// How many progress sets need the descriptor to report packets.
+    armed: usize,
     /// How many packets to ask for: doubles after a full batch, otherwise restarts at 1.
     batch: usize,
 }
 
 impl Receives {
     fn new() -> Self {
-        Self { posted: VecDeque::new(), packets: Vec::with_capacity(BATCH), deaf: false, batch: 1 }
+        Self { posted: VecDeque::new(), packets: Vec::with_capacity(BATCH), deaf: false, armed: 0, batch: 1 }
     }
 
     /// Drops all receives without completions. Only for closing.
@@ -329,7 +329,6 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             eq: None,
             groups: Vec::new(),
             rx: Receives::new(),
-            armed: 0,
             exchanged: Exchanged::default(),
             failures: 0,
         };

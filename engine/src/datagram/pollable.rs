@@ -1,6 +1,6 @@
 //! A datagram endpoint in progress sets.
 
-use super::{DatagramEndpoint, Datagrams, Inner};
+use super::{DatagramEndpoint, Datagrams, Inner, Receives};
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::report::Report;
 use crate::transport::Flush;
@@ -51,7 +51,7 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
     }
 
     fn announce(&self, first: bool) -> bool {
-        K::lock(&self.inner).armed += usize::from(first);
+        K::lock(&self.inner).rx.armed += usize::from(first);
         false
     }
 
@@ -67,8 +67,8 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
 
     fn disarm(&self) {
         let mut inner = K::lock(&self.inner);
-        inner.armed -= 1;
-        if let Inner { socket: Some(socket), armed: 0, .. } = &mut *inner {
+        inner.rx.armed -= 1;
+        if let Inner { socket: Some(socket), rx: Receives { armed: 0, .. }, .. } = &mut *inner {
             socket.disarm();
         }
     }
