@@ -47,7 +47,7 @@ pub struct Arrived {
 
 /// An unreliable queue pair with its completion queues and the connection manager, which also
 /// answers peers that ask for it.
-pub trait Port: Send + Debug + 'static {
+pub trait PacketDevice: Send + Debug + 'static {
     /// The way to a peer.
     type Route: Send + Debug;
 
@@ -99,11 +99,11 @@ pub trait Port: Send + Debug + 'static {
 
 /// The datagrams of an endpoint.
 #[derive(Debug)]
-pub struct VerbsDatagrams<P: Port> {
+pub struct VerbsDatagrams<D: PacketDevice> {
     /// Dropped before the routes, which its last packets may use.
-    port: P,
-    peers: Peers<P::Route>,
-    retired: Retired<P::Route>,
+    device: D,
+    peers: Peers<D::Route>,
+    retired: Retired<D::Route>,
     /// Why nothing can be sent or received.
     broken: Option<Down>,
     /// Packets may wake a sleeper: receives are posted.
@@ -112,7 +112,7 @@ pub struct VerbsDatagrams<P: Port> {
     /// Peers that are found, for which packets still wait.
     due: Vec<SocketAddr>,
     pace: Pace,
-    news: Vec<News<P::Route>>,
+    news: Vec<News<D::Route>>,
 }
 
 /// Routes that packets which the device has may still use, and how many were sent before each.
@@ -155,12 +155,12 @@ fn note_lost(why: &Down) {
     log::log("verbs", Level::Warn, Subsystem::EpData, || format!("packets are dropped: {}", why.text));
 }
 
-impl<P: Port> VerbsDatagrams<P> {
+impl<D: PacketDevice> VerbsDatagrams<D> {
     /// Datagrams of a queue pair whose slots for receiving are posted. A peer may take `patience`
     /// to be found.
-    pub fn new(port: P, patience: Duration) -> Self {
+    pub fn new(device: D, patience: Duration) -> Self {
         Self {
-            port,
+            device,
             peers: Peers::new(patience),
             retired: Retired { routes: VecDeque::new(), sent: 0 },
             broken: None,
@@ -176,8 +176,8 @@ impl<P: Port> VerbsDatagrams<P> {
     fn take_news(&mut self) -> bool {
         self.pace.look = false;
         let mut news = core::mem::take(&mut self.news);
-        self.port.poll_news(&mut news);
-        let (any, now) = (!news.is_empty(), self.port.now());
+        self.device.poll_news(&mut news);
+        let (any, now) = (!news.is_empty(), self.device.now());
         for news in news.drain(..) {
             let (to, replaced) = match news {
                 News::Found(to, route) => (to, self.peers.found(&to, route, now)),
@@ -202,13 +202,13 @@ impl<P: Port> VerbsDatagrams<P> {
     /// Sends the packets that have waited for a peer; false if some still wait for room.
     fn send_held(&mut self, to: SocketAddr) -> bool {
         while let Some((packet, route)) = self.peers.first_held(&to) {
-            let Some(slot) = self.port.send_slot() else { return false };
+            let Some(slot) = self.device.send_slot() else { return false };
             slot[..packet.len()].copy_from_slice(packet);
-            if let Err(error) = self.port.send(packet.len(), route) {
+            if let Err(error) = self.device.send(packet.len(), route) {
                 self.fail(&error);
                 return true;
             }
-            self.retired.note_sent(self.port.sends());
+            self.retired.note_sent(self.device.sends());
             self.peers.drop_first_held(&to);
         }
         true
@@ -224,18 +224,18 @@ impl<P: Port> VerbsDatagrams<P> {
 
     /// Looks for a peer, or gives that up, before a packet goes there.
     fn prepare(&mut self, to: SocketAddr) {
-        let now = self.port.now();
+        let now = self.device.now();
         let ask = self.peers.ask(to, now);
         let lost = match ask {
             Ask::Start => {
-                let failed = self.port.look_for(to).err();
+                let failed = self.device.look_for(to).err();
                 failed.map(|error| {
                     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
                     Down::new(Cause::Connect, errno, format!("send to {to}: {error}"))
                 })
             }
             Ask::Stop => {
-                self.port.forget(&to);
+                self.device.forget(&to);
                 let text = format!("send to {to}: nobody has told the way to its queue pair in time");
                 Some(Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text))
             }
@@ -253,10 +253,10 @@ impl<P: Port> VerbsDatagrams<P> {
     /// Copies an arrived packet; `None` if it is none of ours.
     fn take(&mut self, arrived: Arrived, buffer: &mut Buffer) -> Option<Packet> {
         let Arrived { slot, len, pair } = arrived;
-        let (from, payload) = packet::parse(self.port.received(slot).get(..len)?)?;
+        let (from, payload) = packet::parse(self.device.received(slot).get(..len)?)?;
         buffer.write_at(0, &payload[..payload.len().min(buffer.len())]);
         let packet = Packet { len: payload.len(), from: from.into(), group: false };
-        self.peers.heard(&from, |route| P::leads_to(route, pair));
+        self.peers.heard(&from, |route| D::leads_to(route, pair));
         Some(packet)
     }
 
@@ -265,27 +265,27 @@ impl<P: Port> VerbsDatagrams<P> {
     }
 }
 
-impl<P: Port> Datagrams for VerbsDatagrams<P> {
+impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
     const POLLED: bool = true;
 
     fn local_addr(&self) -> Addr {
-        self.port.local_addr().into()
+        self.device.local_addr().into()
     }
 
     fn send(&mut self, packet: &Buffer, to: &Addr) -> Given {
         if let Some(why) = &self.broken {
             return Given::Refused(why.clone());
         }
-        let (to, len, most) = (to.socket(), packet.len(), self.port.most());
+        let (to, len, most) = (to.socket(), packet.len(), self.device.most());
         if len > most - HEADER {
-            let text = format!("send to {to}: {len} bytes, and the port carries {} in a packet", most - HEADER);
+            let text = format!("send to {to}: {len} bytes, and the device carries {} in a packet", most - HEADER);
             return Given::Refused(Down::new(Cause::Broken, Errno::EMSGSIZE, text));
         }
         self.prepare(to);
         if !self.send_held(to) {
             return Given::Full;
         }
-        let header = packet::header(self.port.local_addr());
+        let header = packet::header(self.device.local_addr());
         let write = |out: &mut [u8]| {
             out[..HEADER].copy_from_slice(&header);
             packet.read_at(0, &mut out[HEADER..HEADER + len]) == len
@@ -306,13 +306,13 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
             // As datagrams to nobody are.
             Way::Lost => return Given::Taken,
         };
-        let Some(slot) = self.port.send_slot() else { return Given::Full };
+        let Some(slot) = self.device.send_slot() else { return Given::Full };
         if !write(slot) {
             return unreadable();
         }
-        match self.port.send(HEADER + len, route) {
+        match self.device.send(HEADER + len, route) {
             Ok(()) => {
-                self.retired.note_sent(self.port.sends());
+                self.retired.note_sent(self.device.sends());
                 Given::Taken
             }
             Err(error) => Given::Refused(self.fail(&error).clone()),
@@ -322,7 +322,7 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
         let most = most.min(buffers.len());
         while packets.len() < most {
-            let arrived = match self.port.next_arrived() {
+            let arrived = match self.device.next_arrived() {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => return,
                 Err(error) => {
@@ -333,7 +333,7 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
             if let Some((_, buffer)) = buffers.get_mut(packets.len()) {
                 packets.extend(self.take(arrived, buffer));
             }
-            if let Err(error) = self.port.post_receive(arrived.slot) {
+            if let Err(error) = self.device.post_receive(arrived.slot) {
                 self.fail(&error);
                 return;
             }
@@ -358,8 +358,8 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
         self.is_listening = on;
         match (on, self.is_armed) {
             // What has arrived is found by the poll that the first receive causes.
-            (true, true) => _ = self.port.arm(),
-            _ => self.port.disarm(),
+            (true, true) => _ = self.device.arm(),
+            _ => self.device.disarm(),
         }
     }
 
@@ -367,7 +367,7 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
         self.pace.look = true;
         self.is_armed = true;
         // Nothing tells when there is room for the packets that are due.
-        self.is_listening && self.port.arm() || !self.due.is_empty()
+        self.is_listening && self.device.arm() || !self.due.is_empty()
     }
 
     fn note_events(&mut self) {
@@ -376,11 +376,11 @@ impl<P: Port> Datagrams for VerbsDatagrams<P> {
 
     fn disarm(&mut self) {
         self.is_armed = false;
-        self.port.disarm();
+        self.device.disarm();
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
-        Some(self.port.descriptor())
+        Some(self.device.descriptor())
     }
 }
 

@@ -25,7 +25,7 @@ struct Wired {
 struct FakeRoute(Arc<u32>);
 
 #[derive(Debug)]
-struct FakePort {
+struct FakeDevice {
     lan: Arc<Mutex<Lan>>,
     addr: SocketAddr,
     number: u32,
@@ -39,13 +39,13 @@ struct FakePort {
     answers: bool,
 }
 
-impl FakePort {
+impl FakeDevice {
     fn lan(&self) -> MutexGuard<'_, Lan> {
         self.lan.lock().unwrap()
     }
 }
 
-impl Port for FakePort {
+impl PacketDevice for FakeDevice {
     type Route = FakeRoute;
 
     fn local_addr(&self) -> SocketAddr {
@@ -126,12 +126,12 @@ fn addr(host: u8) -> SocketAddr {
 }
 
 /// An endpoint on the network, which others find.
-fn open(lan: &Arc<Mutex<Lan>>, host: u8, number: u32) -> VerbsDatagrams<FakePort> {
+fn open(lan: &Arc<Mutex<Lan>>, host: u8, number: u32) -> VerbsDatagrams<FakeDevice> {
     let mut state = lan.lock().unwrap();
     state.pairs.insert(number, Wired::default());
     state.known.insert(addr(host), number);
     drop(state);
-    let port = FakePort {
+    let device = FakeDevice {
         lan: lan.clone(),
         addr: addr(host),
         number,
@@ -142,15 +142,15 @@ fn open(lan: &Arc<Mutex<Lan>>, host: u8, number: u32) -> VerbsDatagrams<FakePort
         searches: Vec::new(),
         answers: true,
     };
-    VerbsDatagrams::new(port, PATIENCE)
+    VerbsDatagrams::new(device, PATIENCE)
 }
 
-fn say(from: &mut VerbsDatagrams<FakePort>, to: u8, text: &str) -> Given {
+fn say(from: &mut VerbsDatagrams<FakeDevice>, to: u8, text: &str) -> Given {
     from.send(&Buffer::Owned(text.as_bytes().to_vec()), &addr(to).into())
 }
 
 /// The texts that have arrived, at most `most`, each with its sender.
-fn heard(at: &mut VerbsDatagrams<FakePort>, most: usize) -> Vec<(SocketAddr, String)> {
+fn heard(at: &mut VerbsDatagrams<FakeDevice>, most: usize) -> Vec<(SocketAddr, String)> {
     let ticket = || Ticket::new(0, OpFlags::RECV, true);
     let mut buffers: VecDeque<_> = (0..most).map(|_| (ticket(), Buffer::Owned(vec![0; 64]))).collect();
     let mut packets = Vec::new();
@@ -168,7 +168,7 @@ fn heard(at: &mut VerbsDatagrams<FakePort>, most: usize) -> Vec<(SocketAddr, Str
     packets.iter().zip(texts).map(text).collect()
 }
 
-fn texts(at: &mut VerbsDatagrams<FakePort>) -> Vec<String> {
+fn texts(at: &mut VerbsDatagrams<FakeDevice>) -> Vec<String> {
     heard(at, 64).into_iter().map(|(_, text)| text).collect()
 }
 
@@ -176,18 +176,18 @@ fn texts(at: &mut VerbsDatagrams<FakePort>) -> Vec<String> {
 fn packets_for_a_peer_that_is_looked_for_arrive_in_order() {
     let lan = Arc::default();
     let (mut one, mut two) = (open(&lan, 1, 11), open(&lan, 2, 22));
-    one.port.answers = false;
+    one.device.answers = false;
     for text in ["a", "b", "c", "d", "e", "f"] {
         assert!(matches!(say(&mut one, 2, text), Given::Taken));
     }
     assert_eq!(heard(&mut two, 9), []);
     // The device has room for four at a time, and keeps their slots for a while.
-    (one.port.answers, one.port.is_slow) = (true, true);
+    (one.device.answers, one.device.is_slow) = (true, true);
     one.note_events();
     assert!(one.attend());
     assert!(one.arm(), "packets are due");
     assert!(matches!(say(&mut one, 2, "g"), Given::Full), "it comes behind those that wait");
-    one.port.is_slow = false;
+    one.device.is_slow = false;
     one.attend();
     assert!(matches!(say(&mut one, 2, "g"), Given::Taken));
     let all = heard(&mut two, 64);
@@ -200,7 +200,7 @@ fn packets_for_a_peer_that_is_looked_for_arrive_in_order() {
 fn more_packets_than_may_wait_are_told_to_try_again() {
     let lan = Arc::default();
     let mut one = open(&lan, 1, 11);
-    one.port.answers = false;
+    one.device.answers = false;
     let taken = (0..100).take_while(|_| matches!(say(&mut one, 2, "x"), Given::Taken)).count();
     assert_eq!(taken, 16);
 }
@@ -225,13 +225,13 @@ fn packets_to_a_peer_that_is_not_there_are_dropped() {
 fn nobody_answers_in_time() {
     let lan: Arc<Mutex<Lan>> = Arc::default();
     let mut one = open(&lan, 1, 11);
-    one.port.answers = false;
+    one.device.answers = false;
     assert!(matches!(say(&mut one, 2, "x"), Given::Taken));
     lan.lock().unwrap().now = Instant::default() + PATIENCE;
     for _ in 0..100 {
         assert!(matches!(say(&mut one, 2, "x"), Given::Taken));
     }
-    assert!(one.port.searches.is_empty());
+    assert!(one.device.searches.is_empty());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::library::{self, Libraries};
 use super::memory::Slots;
 use super::queue::{Completions, Domain, NO_COMPLETIONS, Queue, not_null};
 use super::{BACKLOG, CHANNEL, LISTENER, STEP, connect_failure, missing, watch};
-use crate::datagram::{Arrived, News, Port};
+use crate::datagram::{Arrived, News, PacketDevice};
 use crate::device::{Ring, SENDS, SLOT};
 use core::ptr::{self, NonNull};
 use core::time::Duration;
@@ -302,7 +302,7 @@ fn mtu(libraries: &Libraries, domain: &Domain, port: u8) -> io::Result<usize> {
     Ok(128 << attributes.active_mtu.clamp(1, 5))
 }
 
-impl Port for PacketPair {
+impl PacketDevice for PacketPair {
     type Route = Route;
 
     fn local_addr(&self) -> SocketAddr {
