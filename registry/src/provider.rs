@@ -98,8 +98,8 @@ pub fn providers() -> impl Iterator<Item = &'static Offer> {
     OFFERS.iter().map(|(_, offer)| offer)
 }
 
-/// The provider that offers that name, for that type of endpoint if it can; of another layered name,
-/// the last layer decides.
+/// The provider that offers that name, for that type of endpoint if it can; of another layered
+/// name, the last layer decides.
 fn known(name: &str, kind: EndpointType) -> Option<Known> {
     let last = name.rsplit(';').next().unwrap_or(name);
     let is_whole = |known: &str| known.eq_ignore_ascii_case(name);

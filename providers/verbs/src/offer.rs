@@ -70,8 +70,8 @@ pub(crate) fn datagrams() -> Offer {
 const MOST_PAYLOAD: usize = 4096 - HEADER;
 
 /// What a packet of a device over an interface of that MTU carries at least: the kernel takes the
-/// largest of the sizes that RDMA has, behind the headers of RoCE. A port may carry less only with IP
-/// over InfiniBand in connected mode, whose MTU says nothing about it.
+/// largest of the sizes that RDMA has, behind the headers of RoCE. A port may carry less only with
+/// IP over InfiniBand in connected mode, whose MTU says nothing about it.
 fn payload_of(mtu: usize, _v6: bool) -> usize {
     /// Bytes of the headers that the kernel makes room for.
     const HEADERS: usize = 96;
