@@ -20,6 +20,10 @@ pub(super) struct Identifier {
 // SAFETY: librdmacm may be called from any thread for the same objects.
 unsafe impl Send for Identifier {}
 
+/// Bytes of a segment that a device is to take along with the work: more than the headers of a small
+/// message.
+const INLINE: u32 = 256;
+
 /// The result of a call that returns a status and sets errno(3).
 pub(super) fn result(status: i32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -91,12 +95,19 @@ impl Identifier {
         result(unsafe { (self.channel.libraries.cm.rdma_resolve_route)(self.raw(), timeout) })
     }
 
-    /// Creates its queue pair.
-    pub(super) fn create_pair(&self, domain: &Domain, attributes: &mut QpInitAttr) -> io::Result<()> {
+    /// Creates its queue pair, which takes up to [`INLINE`] bytes of a segment along with the work;
+    /// returns how many.
+    pub(super) fn create_pair(&self, domain: &Domain, attributes: &mut QpInitAttr) -> io::Result<usize> {
         let create = self.channel.libraries.cm.rdma_create_qp;
-        // SAFETY: the identifier is open and has no queue pair; the domain and the attributes'
-        // queues are its device's.
-        result(unsafe { create(self.raw(), domain.pd.as_ptr(), attributes) })
+        let mut attempt = |inline: u32| {
+            attributes.max_inline_data = inline;
+            // SAFETY: the identifier is open and has no queue pair; the domain and the attributes'
+            // queues are its device's.
+            result(unsafe { create(self.raw(), domain.pd.as_ptr(), attributes) })
+        };
+        // A device that takes less refuses, and no call tells its limit.
+        attempt(INLINE).or_else(|_| attempt(INLINE / 2)).or_else(|_| attempt(0))?;
+        Ok(usize::try_from(attributes.max_inline_data).unwrap_or(0))
     }
 
     /// Its queue pair.

@@ -157,6 +157,8 @@ pub(crate) const WR_SEND: c_int = 2;
 pub(crate) const WR_RDMA_READ: c_int = 4;
 /// `IBV_SEND_SIGNALED`.
 pub(crate) const SEND_SIGNALED: u32 = 2;
+/// `IBV_SEND_INLINE`: the call copies the bytes into the work, so the device need not fetch them.
+pub(crate) const SEND_INLINE: u32 = 8;
 /// `IBV_ACCESS_LOCAL_WRITE`.
 pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
 /// `IBV_ACCESS_REMOTE_READ`.

@@ -4,8 +4,8 @@
 use super::channel::{Channel, Event, Space};
 use super::identifier::{Identifier, result};
 use super::layout::{
-    Ah, ConnParam, GRH, PortAttr, QPT_UD, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, UdParam, WR_SEND,
-    WorkCompletion, event,
+    Ah, ConnParam, GRH, PortAttr, QPT_UD, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, UdParam,
+    WR_SEND, WorkCompletion, event,
 };
 use super::library::{self, Libraries};
 use super::memory::Slots;
@@ -102,6 +102,8 @@ struct Queues {
 #[derive(Debug)]
 struct Memory {
     slots: Slots,
+    /// Packets up to this length go along with the work.
+    inline: usize,
     /// A bit for each slot for receiving that the device has.
     posted: u128,
     ring: Ring,
@@ -169,8 +171,8 @@ impl PacketPair {
             qp_type: QPT_UD,
             sq_sig_all: 0,
         };
-        listener.create_pair(&domain, &mut attributes)?;
-        let memory = Memory { slots, posted: 0, ring: Ring::default() };
+        let inline = listener.create_pair(&domain, &mut attributes)?;
+        let memory = Memory { slots, inline, posted: 0, ring: Ring::default() };
         let (searches, keys) = Default::default();
         let mut pair =
             Self { listener, local, most, queues, memory, searches, latest: LISTENER, channel, domain, wait, keys };
@@ -355,7 +357,7 @@ impl PacketDevice for PacketPair {
     }
 
     fn send(&mut self, len: usize, route: &Route) -> io::Result<()> {
-        let Memory { slots, ring, .. } = &mut self.memory;
+        let Memory { slots, ring, inline, .. } = &mut self.memory;
         let slot = ring.slot().ok_or(io::ErrorKind::WouldBlock)?;
         let (number, reports) = ring.take(false);
         let mut piece = Sge {
@@ -371,7 +373,7 @@ impl PacketDevice for PacketPair {
             sg_list: &mut piece,
             num_sge: 1,
             opcode: WR_SEND,
-            send_flags: if reports { SEND_SIGNALED } else { 0 },
+            send_flags: if reports { SEND_SIGNALED } else { 0 } | if len <= *inline { SEND_INLINE } else { 0 },
             others,
             ..SendWr::EMPTY
         };

@@ -4,8 +4,8 @@
 use super::channel::Channel;
 use super::identifier::{Identifier, result};
 use super::layout::{
-    CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
-    WR_RDMA_READ, WR_SEND,
+    CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED,
+    WC_RETRY_EXCEEDED, WR_RDMA_READ, WR_SEND,
 };
 use super::memory::{Access, Registered, Slots};
 use super::queue::{Domain, Queue};
@@ -75,6 +75,8 @@ pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
     domain: Arc<Domain>,
     slots: Slots,
+    /// Segments up to this length go along with the work.
+    inline: usize,
     /// A bit for each slot for receiving that the device has.
     posted: u64,
     ring: Ring,
@@ -188,10 +190,11 @@ impl QueuePair {
             qp_type: QPT_RC,
             sq_sig_all: 0,
         };
-        self.id.create_pair(&domain, &mut attributes)?;
+        let inline = self.id.create_pair(&domain, &mut attributes)?;
         let ring = Ring::default();
         let chain = Chain::new();
-        self.joined = Some(Joined { queue, domain, slots, posted: 0, ring, chain, read: None, is_stopped: false });
+        self.joined =
+            Some(Joined { queue, domain, slots, inline, posted: 0, ring, chain, read: None, is_stopped: false });
         (0..RECEIVES).try_for_each(|slot| self.post_receive(slot))
     }
 
@@ -256,7 +259,7 @@ impl QueuePair {
             length: u32::try_from(len.min(SLOT)).unwrap_or(0),
             lkey: joined.slots.lkey(),
         };
-        let flags = if reports { SEND_SIGNALED } else { 0 };
+        let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };
         let is_added = joined.chain.add(key << NUMBER_BITS | u64::from(number), piece, flags);
         if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
