@@ -56,10 +56,11 @@ modules() {
 	shift
 	for module in virtio_pci 9pnet_virtio 9p "$@"; do add "$module"; done
 }
-# rxe and ext4 request checksum algorithms by name, so no module lists them as dependencies.
-modules rdma crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
-modules verbs crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
-modules rivals crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
+# rxe and ext4 request checksum algorithms by name, so no module lists them as dependencies. A device that goes away is
+# taken first from the modules that were loaded last: rdma_cm tells its users, and then ib_uverbs waits for them.
+modules rdma crc32_generic crc32c_generic dummy ib_uverbs rdma_ucm rdma_rxe
+modules verbs crc32_generic crc32c_generic dummy ib_uverbs rdma_ucm rdma_rxe
+modules rivals crc32_generic crc32c_generic dummy ib_uverbs rdma_ucm rdma_rxe
 modules pmem crc32c_generic virtio_blk ext4
 
 install -m 755 "$here/init" root/init

@@ -1,5 +1,5 @@
 # Runs in the guest: the verbs provider on a software RDMA device. RUNS names what runs, separated by commas: "suites" (of
-# SCRIPTS random scripts, and the rows whose names contain ROWS), "pingpong", "limits", "mpi", "cases" (those that the file cases lists).
+# SCRIPTS random scripts, and the rows whose names contain ROWS), "pingpong", "limits", "faults", "mpi", "cases" (those that the file cases lists).
 set -eu
 cd /share
 ip link set dummy0 address 02:00:00:00:00:01 mtu 4200 up
@@ -54,6 +54,20 @@ if runs limits; then
 		exit 1
 	fi
 	echo "long messages that may not be locked are copied"
+fi
+if runs faults; then
+	cp faults /run/
+	export OFI_TEST_PROVIDER=verbs OFI_TEST_DATAGRAMS=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR
+	/run/faults --list | while read -r case _; do
+		echo "fault: $case"
+		timeout 60 /run/faults "$case" </dev/null
+		ip link set dummy0 up
+		# A command of the case may still be deleting it.
+		while [[ -e /sys/class/infiniband/rxe0 ]]; do
+			rdma link delete rxe0 2>/dev/null || busybox usleep 100000
+		done
+		rdma link add rxe0 type rxe netdev dummy0
+	done
 fi
 if runs mpi; then
 	MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 FI_PROVIDER=verbs LD_LIBRARY_PATH=/run:/share/mpi/lib \

@@ -33,6 +33,8 @@ enum Part {
     Cases,
     /// A C case with a limit of locked memory that is too low for a connection
     Limits,
+    /// A port that goes down, and a device that goes away
+    Faults,
     /// Two processes of MPICH
     Mpi,
     /// Times beside those of the reference and of perftest; not in a quick run
@@ -112,6 +114,10 @@ pub(crate) fn verbs(options: &Options) -> Outcome {
         compile("messages", &share)?;
         runs.push("limits");
     }
+    if is_asked(Part::Faults) {
+        compile_to("testing/rdma-vm/faults.c", &share.join("faults"), &share)?;
+        runs.push("faults");
+    }
     if is_asked(Part::Mpi) {
         mpi(&share.join("mpi"))?;
         runs.push("mpi");
@@ -165,12 +171,16 @@ fn cases(options: &Options, share: &Path) -> Result<Vec<String>, String> {
 /// Compiles the program of a file of cases.
 fn compile(program: &str, share: &Path) -> Result<PathBuf, String> {
     let built = share.join("cases").join(program);
-    let mut cc = cc(&built);
+    compile_to(&format!("capi/tests/c/cases/{program}.c"), &built, share)?;
+    Ok(built)
+}
+
+fn compile_to(source: &str, built: &Path, share: &Path) -> Outcome {
+    let mut cc = cc(built);
     cc.args(["-Icapi/include", "-Itesting/harness/c", "-Icapi/tests/c"]);
     cc.args(["-Wno-deprecated-declarations", "-Wno-unused-function", "-Wno-unused-variable"]);
-    cc.arg(format!("capi/tests/c/cases/{program}.c")).arg(share.join("libfabric.so.1")).args(["-lpthread", "-ldl"]);
-    needs(run(&mut cc))?;
-    Ok(built)
+    cc.arg(source).arg(share.join("libfabric.so.1")).args(["-lpthread", "-ldl"]);
+    needs(run(&mut cc))
 }
 
 /// Copies MPICH, without its own libfabric, and a program to the share.
