@@ -57,8 +57,9 @@ pub trait Datagrams: Send + Sized + 'static {
 
     /// The address that it is bound to.
     fn local_addr(&self) -> Addr;
-    /// Sends a packet.
-    fn send(&mut self, packet: &Buffer, to: &Addr) -> Given;
+    /// Sends a packet. With `leaves` its completion says that it has left (FI_TRANSMIT_COMPLETE), so
+    /// it is not taken before.
+    fn send(&mut self, packet: &Buffer, to: &Addr, leaves: bool) -> Given;
     /// Receives up to `most` packets into the first of `buffers`, one each, and appends their
     /// descriptions to `packets`.
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>);
@@ -218,7 +219,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         }
         let to = self.av.as_mut().ok_or(Errno::ENOAV)?.lookup(op.dest)?;
         let suppress = op.inject || target.selective && !op.flags.contains(OpFlags::COMPLETION);
-        let given = socket.send(&op.buffer, &to);
+        let given = socket.send(&op.buffer, &to, op.flags.contains(OpFlags::TRANSMIT_COMPLETE));
         if matches!(given, Given::Full) {
             return Err(Errno::AGAIN);
         }

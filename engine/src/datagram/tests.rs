@@ -44,7 +44,7 @@ impl Datagrams for Silent {
     fn local_addr(&self) -> Addr {
         Addr::from(core::net::SocketAddr::from(([127, 0, 0, 1], 1)))
     }
-    fn send(&mut self, _packet: &Buffer, _to: &Addr) -> Given {
+    fn send(&mut self, _packet: &Buffer, _to: &Addr, _leaves: bool) -> Given {
         Given::Taken
     }
     fn receive(&mut self, _: &mut VecDeque<(Ticket, Buffer)>, _most: usize, _packets: &mut Vec<Packet>) {}

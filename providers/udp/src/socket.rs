@@ -74,7 +74,7 @@ impl Datagrams for Udp {
     }
 
     #[inline]
-    fn send(&mut self, packet: &Buffer, to: &Addr) -> Given {
+    fn send(&mut self, packet: &Buffer, to: &Addr, _: bool) -> Given {
         match self.socket.send(packet, to) {
             Ok(()) => Given::Taken,
             Err(error) => refused(&error, to),
@@ -183,7 +183,7 @@ mod tests {
 
     /// Sends one packet of `len` bytes.
     fn say(from: &mut Udp, to: &Addr, len: usize) {
-        assert!(matches!(from.send(&Buffer::Owned(vec![0; len]), to), Given::Taken));
+        assert!(matches!(from.send(&Buffer::Owned(vec![0; len]), to, false), Given::Taken));
     }
 
     fn loopback() -> Udp {

@@ -272,7 +272,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
         self.device.local_addr().into()
     }
 
-    fn send(&mut self, packet: &Buffer, to: &Addr) -> Given {
+    fn send(&mut self, packet: &Buffer, to: &Addr, leaves: bool) -> Given {
         if let Some(why) = &self.broken {
             return Given::Refused(why.clone());
         }
@@ -296,6 +296,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
         };
         let route = match self.peers.way(&to) {
             Way::Route(route) => route,
+            Way::Wait if leaves => return Given::Full,
             Way::Wait => {
                 let mut whole = vec![0; HEADER + len];
                 if !write(&mut whole) {

@@ -146,7 +146,7 @@ fn open(lan: &Arc<Mutex<Lan>>, host: u8, number: u32) -> VerbsDatagrams<FakeDevi
 }
 
 fn say(from: &mut VerbsDatagrams<FakeDevice>, to: u8, text: &str) -> Given {
-    from.send(&Buffer::Owned(text.as_bytes().to_vec()), &addr(to).into())
+    from.send(&Buffer::Owned(text.as_bytes().to_vec()), &addr(to).into(), false)
 }
 
 /// The texts that have arrived, at most `most`, each with its sender.
@@ -194,6 +194,19 @@ fn packets_for_a_peer_that_is_looked_for_arrive_in_order() {
     assert_eq!(all[0].0, addr(1));
     assert_eq!(all.into_iter().map(|(_, text)| text).collect::<String>(), "abcdefg");
     assert!(!one.arm());
+}
+
+#[test]
+fn a_packet_whose_completion_says_that_it_has_left_does_not_wait() {
+    let lan = Arc::default();
+    let (mut one, mut two) = (open(&lan, 1, 11), open(&lan, 2, 22));
+    let mut say = |text: &[u8], answers| {
+        one.device.answers = answers;
+        one.send(&Buffer::Owned(text.to_vec()), &addr(2).into(), true)
+    };
+    assert!(matches!(say(b"early", false), Given::Full));
+    assert!(matches!(say(b"known", true), Given::Taken));
+    assert_eq!(texts(&mut two), ["known"]);
 }
 
 #[test]
