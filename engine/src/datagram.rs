@@ -57,8 +57,8 @@ pub trait Datagrams: Send + Sized + 'static {
 
     /// The address that it is bound to.
     fn local_addr(&self) -> Addr;
-    /// Sends a packet. With `leaves` its completion says that it has left (FI_TRANSMIT_COMPLETE), so
-    /// it is not taken before.
+    /// Sends a packet. With `leaves` its completion says that it has left (FI_TRANSMIT_COMPLETE),
+    /// so it is not taken before.
     fn send(&mut self, packet: &Buffer, to: &Addr, leaves: bool) -> Given;
     /// Receives up to `most` packets into the first of `buffers`, one each, and appends their
     /// descriptions to `packets`.

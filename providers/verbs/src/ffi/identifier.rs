@@ -20,8 +20,8 @@ pub(super) struct Identifier {
 // SAFETY: librdmacm may be called from any thread for the same objects.
 unsafe impl Send for Identifier {}
 
-/// Bytes of a segment that a device is to take along with the work: more than the headers of a small
-/// message.
+/// Bytes of a segment that a device is to take along with the work: a small message with its
+/// headers.
 const INLINE: u32 = 256;
 
 /// The result of a call that returns a status and sets errno(3).
