@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// So many polls make one look for what the connection manager reports.
 const LOOK_EVERY: u32 = 16;
+/// Packets of others that a poll drops at most.
+const MOST_STRANGE: usize = 64;
 
 /// What the connection manager reports.
 #[derive(Debug)]
@@ -149,12 +151,6 @@ fn unusable(error: &io::Error) -> Down {
     Down::new(Cause::Broken, errno, format!("the queue pair is unusable: {error}"))
 }
 
-/// A peer is not found: its packets are dropped.
-#[cold]
-fn note_lost(why: &Down) {
-    log::log("verbs", Level::Warn, Subsystem::EpData, || format!("packets are dropped: {}", why.text));
-}
-
 impl<D: PacketDevice> VerbsDatagrams<D> {
     /// Datagrams of a queue pair whose slots for receiving are posted. A peer may take `patience`
     /// to be found.
@@ -181,12 +177,9 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
         for news in news.drain(..) {
             let (to, replaced) = match news {
                 News::Found(to, route) => (to, self.peers.found(&to, route, now)),
-                News::Lost(to, why, is_final) => {
-                    note_lost(&why);
-                    (to, self.peers.lost(&to, is_final, now))
-                }
+                News::Lost(to, why, is_final) => (to, self.lose(&to, &why, is_final)),
                 News::Broken(why) => {
-                    self.broken.get_or_insert(why);
+                    self.fail(why);
                     continue;
                 }
             };
@@ -205,7 +198,7 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
             let Some(slot) = self.device.send_slot() else { return false };
             slot[..packet.len()].copy_from_slice(packet);
             if let Err(error) = self.device.send(packet.len(), route) {
-                self.fail(&error);
+                self.fail(unusable(&error));
                 return true;
             }
             self.retired.note_sent(self.device.sends());
@@ -242,12 +235,21 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
             Ask::Nothing => None,
         };
         if let Some(why) = lost {
-            note_lost(&why);
-            self.retired.add(self.peers.lost(&to, false, now));
+            let replaced = self.lose(&to, &why, false);
+            self.retired.add(replaced);
         }
         if matches!(self.peers.way(&to), Way::Wait) {
             self.take_news();
         }
+    }
+
+    /// A peer is not found; returns a route that is no longer used.
+    fn lose(&mut self, to: &SocketAddr, why: &Down, is_final: bool) -> Option<D::Route> {
+        let route = self.peers.lost(to, is_final, self.device.now());
+        if self.peers.tells_of(to) {
+            log::log("verbs", Level::Warn, Subsystem::EpData, || format!("packets are dropped: {}", why.text));
+        }
+        route
     }
 
     /// Copies an arrived packet; `None` if it is none of ours.
@@ -260,8 +262,13 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
         Some(packet)
     }
 
-    fn fail(&mut self, error: &io::Error) -> &Down {
-        self.broken.get_or_insert_with(|| unusable(error))
+    /// Nothing can be sent or received any more.
+    fn fail(&mut self, why: Down) -> &Down {
+        if self.broken.is_none() {
+            let at = self.device.local_addr();
+            log::log("verbs", Level::Warn, Subsystem::EpData, || format!("datagrams at {at}: {}", why.text));
+        }
+        self.broken.get_or_insert(why)
     }
 }
 
@@ -316,18 +323,21 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
                 self.retired.note_sent(self.device.sends());
                 Given::Taken
             }
-            Err(error) => Given::Refused(self.fail(&error).clone()),
+            Err(error) => Given::Refused(self.fail(unusable(&error)).clone()),
         }
     }
 
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
         let most = most.min(buffers.len());
-        while packets.len() < most {
+        for _ in 0..most + MOST_STRANGE {
+            if packets.len() >= most {
+                return;
+            }
             let arrived = match self.device.next_arrived() {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => return,
                 Err(error) => {
-                    self.fail(&error);
+                    self.fail(unusable(&error));
                     return;
                 }
             };
@@ -335,7 +345,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
                 packets.extend(self.take(arrived, buffer));
             }
             if let Err(error) = self.device.post_receive(arrived.slot) {
-                self.fail(&error);
+                self.fail(unusable(&error));
                 return;
             }
         }

@@ -32,6 +32,8 @@ struct Peer<R> {
     answered: Instant,
     /// Another queue pair has sent from its address: packets wait for the way there.
     is_stale: bool,
+    /// The log says that its packets are dropped.
+    is_told: bool,
     /// Packets that wait for it to be found, or then for room; lost if it is not.
     held: VecDeque<Vec<u8>>,
 }
@@ -68,7 +70,7 @@ impl<R> Peers<R> {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let (route, held) = Default::default();
-                entry.insert(Peer { route, asked: Some(now), answered: now, is_stale: false, held });
+                entry.insert(Peer { route, asked: Some(now), answered: now, is_stale: false, is_told: false, held });
                 return Ask::Start;
             }
         };
@@ -118,7 +120,7 @@ impl<R> Peers<R> {
     /// The peer is found; returns its earlier route.
     pub(crate) fn found(&mut self, to: &SocketAddr, route: R, now: Instant) -> Option<R> {
         let Some(peer) = self.known.get_mut(to) else { return Some(route) };
-        (peer.asked, peer.answered, peer.is_stale) = (None, now, false);
+        (peer.asked, peer.answered, peer.is_stale, peer.is_told) = (None, now, false, false);
         peer.route.replace(route)
     }
 
@@ -132,6 +134,12 @@ impl<R> Peers<R> {
             peer.held.clear();
         }
         route
+    }
+
+    /// Whether to tell that packets to a peer are dropped: once, until it is found.
+    pub(crate) fn tells_of(&mut self, to: &SocketAddr) -> bool {
+        let lost = self.known.get_mut(to).filter(|peer| peer.route.is_none() && peer.asked.is_none());
+        lost.is_some_and(|peer| !core::mem::replace(&mut peer.is_told, true))
     }
 
     /// A packet has come from that address. If the route leads elsewhere, it is asked for anew.
@@ -206,8 +214,14 @@ mod tests {
     fn a_peer_that_has_gone_loses_its_route() {
         let mut peers = found();
         peers.ask(peer(), at(2));
+        assert!(!peers.tells_of(&peer()), "it has its route");
         assert_eq!(peers.lost(&peer(), true, at(2)), Some(1));
         assert!(matches!(peers.way(&peer()), Way::Lost));
+        assert!(peers.tells_of(&peer()));
+        assert!(!peers.tells_of(&peer()), "once");
+        peers.found(&peer(), 2, at(3));
+        peers.lost(&peer(), true, at(5));
+        assert!(peers.tells_of(&peer()));
     }
 
     #[test]
