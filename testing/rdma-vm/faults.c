@@ -56,6 +56,28 @@ CASE(port_down)
 	part(&p);
 }
 
+/* Nothing is repeated for datagrams: once the device has failed, sends say so. */
+CASE(port_of_datagrams_down)
+{
+	struct want w = { .type = FI_EP_DGRAM };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	double end = seconds() + 20;
+	struct pair p;
+	int ret;
+
+	meet(&p, &w);
+	exchange(&p);
+	run("ip link set dummy0 down");
+	do {
+		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
+		ret = next(&p.a, &p.b, &entry, &err, 1);
+	} while (ret == 1 && seconds() < end);
+	CHECK(ret == 0 && err.op_context == &contexts[1] && err.err == FI_EIO);
+	printf("%s\n", fi_cq_strerror(p.a.cq, err.prov_errno, err.err_data, NULL, 0));
+	part(&p);
+}
+
 static void goes_away(enum fi_ep_type type)
 {
 	struct want w = { .type = type };

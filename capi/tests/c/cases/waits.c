@@ -51,7 +51,7 @@ CASE(cq_sread_wakes_on_entry)
 	wakes(FI_EP_RDM, FI_WAIT_FD);
 }
 
-CASE(cq_sread_wakes_on_datagrams)
+CASE_OURS(cq_sread_wakes_on_datagrams)
 {
 	wakes(FI_EP_DGRAM, FI_WAIT_UNSPEC);
 	wakes(FI_EP_DGRAM, FI_WAIT_FD);

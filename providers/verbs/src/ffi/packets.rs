@@ -89,6 +89,8 @@ pub struct PacketPair {
 struct Queues {
     sent: Arc<Queue>,
     arrived: Arc<Queue>,
+    /// Why a packet could not be sent.
+    failed: Option<io::Error>,
     /// Packets that were polled.
     found: VecDeque<io::Result<Arrived>>,
     polled: Box<Completions>,
@@ -149,6 +151,7 @@ impl PacketPair {
         let queues = Queues {
             sent: Queue::with_room(&domain, usize::from(SENDS))?,
             arrived: Queue::with_room(&domain, usize::from(RECEIVES))?,
+            failed: None,
             found: VecDeque::new(),
             polled: Box::new(NO_COMPLETIONS),
             is_armed: false,
@@ -345,10 +348,13 @@ impl PacketDevice for PacketPair {
 
     fn send_slot(&mut self) -> Option<&mut [u8]> {
         if self.memory.ring.slot().is_none() {
-            let Self { queues: Queues { sent, polled, .. }, memory, .. } = self;
+            let Self { queues: Queues { sent, polled, failed: broken, .. }, memory, .. } = self;
             sent.poll(polled, |done| {
-                // One that has failed breaks the queue pair, as the next one that is posted says.
                 memory.ring.complete(u16::try_from(done.wr_id).unwrap_or(u16::MAX));
+                // The device sends nothing more.
+                if done.status != 0 {
+                    broken.get_or_insert_with(|| failed(done));
+                }
             });
         }
         let slot = self.memory.ring.slot()?;
@@ -358,6 +364,9 @@ impl PacketDevice for PacketPair {
 
     fn send(&mut self, len: usize, route: &Route) -> io::Result<()> {
         let Memory { slots, ring, inline, .. } = &mut self.memory;
+        if let Some(error) = self.queues.failed.take() {
+            return Err(error);
+        }
         let slot = ring.slot().ok_or(io::ErrorKind::WouldBlock)?;
         let (number, reports) = ring.take(false);
         let mut piece = Sge {
