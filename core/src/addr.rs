@@ -64,6 +64,14 @@ impl Addr {
     /// The address with port 0 on every interface.
     pub const ANY: Self = Self::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
+    /// The wildcard address of a format, without a port: of FI_SOCKADDR_IN6, or [`Self::ANY`].
+    pub const fn any_of(format: AddrFormat) -> Self {
+        match format {
+            AddrFormat::SOCKADDR_IN6 => Self::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0)),
+            _ => Self::ANY,
+        }
+    }
+
     /// The format of the bytes from [`Self::encode`].
     pub const fn format(&self) -> AddrFormat {
         match self {

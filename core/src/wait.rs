@@ -29,8 +29,8 @@ pub trait WaitObject: Send + Sync + core::fmt::Debug {
     /// A thread of the application is about to sleep until the descriptor is readable, or until the
     /// library signals the condition variable that stands for it (FI_WAIT_MUTEX_COND).
     fn watched(&self) {}
-    /// A thread that polls without finding anything lets others have its core. Those of a simulated
-    /// network wait for nobody.
+    /// A thread that polls without finding anything offers its core to other threads. A thread of a
+    /// simulated network does not: no other thread does what it waits for.
     fn give_turn(&self) {
         std::thread::yield_now();
     }

@@ -92,10 +92,7 @@ fn reachable(v4: bool) -> Option<IpAddr> {
 }
 
 fn bind_address(addr: Option<Addr>, format: AddrFormat) -> Addr {
-    addr.unwrap_or_else(|| match format {
-        AddrFormat::SOCKADDR_IN6 => Addr::from(std::net::SocketAddr::from(([0u16; 8], 0))),
-        _ => Addr::ANY,
-    })
+    addr.unwrap_or_else(|| Addr::any_of(format))
 }
 
 fn system(class: TrafficClass) -> Result<System> {

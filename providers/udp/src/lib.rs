@@ -39,10 +39,6 @@ impl DatagramProvider for Provider {
     type Datagrams = Udp;
 
     fn open(self, addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Udp> {
-        let addr = addr.unwrap_or_else(|| match format {
-            AddrFormat::SOCKADDR_IN6 => Addr::from(std::net::SocketAddr::from(([0u16; 8], 0))),
-            _ => Addr::ANY,
-        });
-        Udp::bind(addr, class.dscp())
+        Udp::bind(addr.unwrap_or_else(|| Addr::any_of(format)), class.dscp())
     }
 }

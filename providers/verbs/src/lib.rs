@@ -66,11 +66,7 @@ pub struct DatagramsProvider;
 /// # Errors
 /// ENODEV without a device that has such an address.
 fn address(wanted: Option<Addr>, format: AddrFormat) -> Result<SocketAddr> {
-    let any: SocketAddr = match format {
-        AddrFormat::SOCKADDR_IN6 => ([0u16; 8], 0).into(),
-        _ => ([0; 4], 0).into(),
-    };
-    let wanted = wanted.map_or(any, |addr| addr.socket());
+    let wanted = wanted.unwrap_or_else(|| Addr::any_of(format)).socket();
     if !wanted.ip().is_unspecified() {
         return Ok(wanted);
     }

@@ -3,6 +3,7 @@
 
 use super::build_fabric;
 use super::case::Unit;
+use super::report::Verdict;
 use super::stats::{Ratios, Sample, median_of};
 use crate::disk;
 use crate::rdma_vm::boot;
@@ -11,39 +12,22 @@ use std::path::Path;
 
 const ROUNDS: usize = 7;
 
-/// What is compared: as the guest's script calls it, in words, whose, and our bar.
-const COMPARISONS: &[(&str, &str, &str, Bar)] = &[
-    ("latency", "64 B, half a round trip, us", "reference", Bar::AtMost(1.0)),
-    ("latency", "64 B, half a round trip, us", "perftest", Bar::AtMost(1.15)),
-    ("stream-65536", "64 KiB, one way, MiB/s", "perftest", Bar::AtLeast(0.95)),
-    ("stream-1048576", "1 MiB, one way, MiB/s", "perftest", Bar::AtLeast(0.95)),
+const TIME: Unit = Unit { name: "us", less_is_better: true };
+const RATE: Unit = Unit { name: "MiB/s", less_is_better: false };
+
+/// What is compared: as the guest's script calls it, and in words; whose; and our bar.
+const COMPARISONS: &[(What, &str, f64)] = &[
+    (What { key: "latency", text: "64 B, half a round trip", unit: TIME }, "reference", 1.0),
+    (What { key: "latency", text: "64 B, half a round trip", unit: TIME }, "perftest", 1.15),
+    (What { key: "stream-65536", text: "64 KiB, one way", unit: RATE }, "perftest", 0.95),
+    (What { key: "stream-1048576", text: "1 MiB, one way", unit: RATE }, "perftest", 0.95),
 ];
 
-/// A limit of the ratio of ours to another's.
 #[derive(Clone, Copy, Debug)]
-enum Bar {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Bar {
-    const fn less_is_better(self) -> bool {
-        matches!(self, Self::AtMost(_))
-    }
-
-    fn is_met(self, ratio: f64) -> bool {
-        match self {
-            Self::AtMost(most) => ratio <= most,
-            Self::AtLeast(least) => ratio >= least,
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Self::AtMost(most) => format!("at most {most}"),
-            Self::AtLeast(least) => format!("at least {least}"),
-        }
-    }
+struct What {
+    key: &'static str,
+    text: &'static str,
+    unit: Unit,
 }
 
 /// Builds the programs, runs them in the guest of `folder`, and prints the ratios.
@@ -55,8 +39,8 @@ pub(crate) fn compare(folder: &Path, work: &Path) -> Outcome {
     let rounds = format!("ROUNDS={ROUNDS}");
     boot(folder, &["rivals", &rounds, "TRIPS=1000", "MILLISECONDS=400", "STREAM=67108864"])?;
     let lines = disk::read(share.join("rivals"))?;
-    for (what, text, whose, bar) in COMPARISONS {
-        println!("{}", row(&lines, (*what, *text), whose, *bar)?);
+    for (what, whose, bar) in COMPARISONS {
+        println!("{}", row(&lines, *what, whose, *bar)?);
     }
     Ok(())
 }
@@ -71,19 +55,16 @@ fn samples(lines: &str, whose: &str, what: &str) -> Vec<Sample> {
     lines.lines().filter_map(sample).collect()
 }
 
-fn row(lines: &str, (what, text): (&str, &str), whose: &str, bar: Bar) -> Result<String, String> {
-    let (ours, theirs) = (samples(lines, "ours", what), samples(lines, whose, what));
-    let unit = Unit { name: "", less_is_better: bar.less_is_better() };
-    let lack = || format!("{what}: no sample of ours and of {whose} in one round");
+fn row(lines: &str, what: What, whose: &str, bar: f64) -> Result<String, String> {
+    let What { key, text, unit } = what;
+    let (ours, theirs) = (samples(lines, "ours", key), samples(lines, whose, key));
+    let lack = || format!("{key}: no sample of ours and of {whose} in one round");
     let Ratios { median, worst, low, high, pairs } = Ratios::of(&ours, &theirs, unit).ok_or_else(lack)?;
     let (mine, other) = (median_of(&ours).ok_or_else(lack)?, median_of(&theirs).ok_or_else(lack)?);
-    let said = match (bar.is_met(median), bar.is_met(worst)) {
-        (true, true) => "met in every pair",
-        (true, false) => "met by the median",
-        _ => "missed",
-    };
+    let verdict = Verdict::of(median, worst, bar, unit.less_is_better).word();
+    let sign = if unit.less_is_better { "≤" } else { "≥" };
     let ratio = format!("{median:.2} (worst {worst:.2}, from {low:.2} to {high:.2}, {pairs} pairs)");
-    Ok(format!("{text}: ours {mine:.1}, {whose} {other:.1}, ratio {ratio}, bar {}: {said}", bar.text()))
+    Ok(format!("{text}, {}: ours {mine:.1}, {whose} {other:.1}, ratio {ratio}, {sign} {bar}: {verdict}", unit.name))
 }
 
 #[cfg(test)]
@@ -94,12 +75,13 @@ mod tests {
     fn ratios_are_of_samples_of_one_round() {
         let lines = "ours latency 1 50\nreference latency 1 100\nreference latency 2 60\nours latency 2 90\n\
                      ours latency 3 1\nperftest latency 1 50\nours other 1 7\nreference latency 4\n";
-        let row = row(lines, ("latency", "64 B"), "reference", Bar::AtMost(1.0)).unwrap();
+        let of = |key| What { key, text: "64 B", unit: TIME };
+        let row = row(lines, of("latency"), "reference", 1.0).unwrap();
         assert_eq!(
             row,
-            "64 B: ours 50.0, reference 80.0, ratio 1.00 (worst 1.50, from 0.50 to 1.50, 2 pairs), bar at most 1: \
-             met by the median"
+            "64 B, us: ours 50.0, reference 80.0, ratio 1.00 (worst 1.50, from 0.50 to 1.50, 2 pairs), ≤ 1: \
+             met by the median only"
         );
-        assert!(super::row(lines, ("stream", "64 KiB"), "perftest", Bar::AtLeast(1.0)).is_err());
+        assert!(super::row(lines, of("stream"), "perftest", 1.0).is_err());
     }
 }

@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    fn of(median: f64, worst: f64, limit: f64, at_most: bool) -> Self {
+    pub(crate) fn of(median: f64, worst: f64, limit: f64, at_most: bool) -> Self {
         let keeps = |value: f64| if at_most { value <= limit } else { value >= limit };
         match (keeps(median), keeps(worst)) {
             (true, true) => Self::Met,
@@ -62,7 +62,7 @@ impl Verdict {
         }
     }
 
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Met => "met",
             Self::MedianOnly => "met by the median only",
