@@ -163,6 +163,9 @@ impl<P: Pair> Conn<P> {
             }
         }
         self.flush();
+        if self.broken.is_some() {
+            return Submitted::Broken;
+        }
         if stage == Stage::Started && at == len {
             return Submitted::Done;
         }
@@ -580,3 +583,6 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
