@@ -22,20 +22,33 @@ pub(crate) struct Peers<R> {
     patience: Duration,
 }
 
-/// A peer. Without a route, and not asked for, it is lost.
 #[derive(Debug)]
 struct Peer<R> {
-    route: Option<R>,
-    /// Since when the connection manager looks for it.
-    asked: Option<Instant>,
-    /// When that ended the last time.
-    answered: Instant,
-    /// Another queue pair has sent from its address: packets wait for the way there.
-    is_stale: bool,
+    state: State<R>,
     /// The log says that its packets are dropped.
     is_told: bool,
     /// Packets that wait for it to be found, or then for room; lost if it is not.
     held: VecDeque<Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum State<R> {
+    /// The connection manager looks for it.
+    Sought { since: Instant, earlier: Earlier<R> },
+    /// Stale: another queue pair has sent from its address.
+    Found { route: R, since: Instant, is_stale: bool },
+    /// It was not found.
+    Lost { since: Instant },
+}
+
+/// The route of a peer that is looked for again.
+#[derive(Debug)]
+enum Earlier<R> {
+    None,
+    /// Packets go there meanwhile.
+    Serves(R),
+    /// Packets wait, and go there only if the answer brings nothing better.
+    Stale(R),
 }
 
 /// What to do with a packet.
@@ -69,32 +82,32 @@ impl<R> Peers<R> {
         let peer = match self.known.entry(to) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let (route, held) = Default::default();
-                entry.insert(Peer { route, asked: Some(now), answered: now, is_stale: false, is_told: false, held });
+                let state = State::Sought { since: now, earlier: Earlier::None };
+                entry.insert(Peer { state, is_told: false, held: VecDeque::new() });
                 return Ask::Start;
             }
         };
-        match peer.asked {
-            Some(since) if now.since(since) >= self.patience => Ask::Stop,
-            Some(_) => Ask::Nothing,
-            None => {
-                let pause = if peer.route.is_some() { FRESH } else { PAUSE };
-                if !peer.is_stale && now.since(peer.answered) < pause {
-                    return Ask::Nothing;
-                }
-                peer.asked = Some(now);
-                Ask::Start
-            }
+        let is_due = match peer.state {
+            State::Sought { since, .. } if now.since(since) >= self.patience => return Ask::Stop,
+            State::Sought { .. } => false,
+            State::Found { since, is_stale, .. } => is_stale || now.since(since) >= FRESH,
+            State::Lost { since } => now.since(since) >= PAUSE,
+        };
+        if !is_due {
+            return Ask::Nothing;
         }
+        let earlier = match core::mem::replace(&mut peer.state, State::Lost { since: now }) {
+            State::Found { route, is_stale: true, .. } => Earlier::Stale(route),
+            State::Found { route, .. } => Earlier::Serves(route),
+            State::Sought { .. } | State::Lost { .. } => Earlier::None,
+        };
+        peer.state = State::Sought { since: now, earlier };
+        Ask::Start
     }
 
     /// How a packet reaches `to`, for which [`Self::ask`] was called.
     pub(crate) fn way(&self, to: &SocketAddr) -> Way<'_, R> {
-        match self.known.get(to) {
-            Some(Peer { route: Some(route), is_stale: false, .. }) => Way::Route(route),
-            Some(Peer { asked: None, .. }) => Way::Lost,
-            _ => Way::Wait,
-        }
+        self.known.get(to).map_or(Way::Wait, |peer| peer.state.way())
     }
 
     /// Keeps a packet until the peer is found; false if too many wait.
@@ -106,8 +119,11 @@ impl<R> Peers<R> {
 
     /// The first packet that waits for a peer, and the way there.
     pub(crate) fn first_held(&self, to: &SocketAddr) -> Option<(&[u8], &R)> {
-        let peer = self.known.get(to).filter(|peer| !peer.is_stale)?;
-        Some((peer.held.front()?, peer.route.as_ref()?))
+        let peer = self.known.get(to)?;
+        match peer.state.way() {
+            Way::Route(route) => Some((peer.held.front()?, route)),
+            Way::Wait | Way::Lost => None,
+        }
     }
 
     /// That packet was sent.
@@ -120,34 +136,59 @@ impl<R> Peers<R> {
     /// The peer is found; returns its earlier route.
     pub(crate) fn found(&mut self, to: &SocketAddr, route: R, now: Instant) -> Option<R> {
         let Some(peer) = self.known.get_mut(to) else { return Some(route) };
-        (peer.asked, peer.answered, peer.is_stale, peer.is_told) = (None, now, false, false);
-        peer.route.replace(route)
+        peer.is_told = false;
+        let state = State::Found { route, since: now, is_stale: false };
+        core::mem::replace(&mut peer.state, state).into_route()
     }
 
     /// The peer is not found. If that is certain (`is_final`), as when its host says that nothing
     /// listens there, its earlier route, which it returns, is no longer used.
     pub(crate) fn lost(&mut self, to: &SocketAddr, is_final: bool, now: Instant) -> Option<R> {
         let peer = self.known.get_mut(to)?;
-        (peer.asked, peer.answered, peer.is_stale) = (None, now, false);
-        let route = if is_final { peer.route.take() } else { None };
-        if peer.route.is_none() {
-            peer.held.clear();
+        match core::mem::replace(&mut peer.state, State::Lost { since: now }).into_route() {
+            Some(route) if !is_final => {
+                peer.state = State::Found { route, since: now, is_stale: false };
+                None
+            }
+            earlier => {
+                peer.held.clear();
+                earlier
+            }
         }
-        route
     }
 
     /// Whether to tell that packets to a peer are dropped: once, until it is found.
     pub(crate) fn tells_of(&mut self, to: &SocketAddr) -> bool {
-        let lost = self.known.get_mut(to).filter(|peer| peer.route.is_none() && peer.asked.is_none());
+        let lost = self.known.get_mut(to).filter(|peer| matches!(peer.state, State::Lost { .. }));
         lost.is_some_and(|peer| !core::mem::replace(&mut peer.is_told, true))
     }
 
-    /// A packet has come from that address. If the route leads elsewhere, it is asked for anew.
+    /// A packet has come from that address. If the route leads elsewhere, it is stale.
     pub(crate) fn heard(&mut self, from: &SocketAddr, is_same: impl FnOnce(&R) -> bool) {
-        if let Some(peer) = self.known.get_mut(from)
-            && peer.route.as_ref().is_some_and(|route| !is_same(route))
+        if let Some(Peer { state: State::Found { route, is_stale, .. }, .. }) = self.known.get_mut(from)
+            && !is_same(route)
         {
-            peer.is_stale = true;
+            *is_stale = true;
+        }
+    }
+}
+
+impl<R> State<R> {
+    const fn way(&self) -> Way<'_, R> {
+        match self {
+            Self::Sought { earlier: Earlier::Serves(route), .. } | Self::Found { route, is_stale: false, .. } => {
+                Way::Route(route)
+            }
+            Self::Sought { .. } | Self::Found { .. } => Way::Wait,
+            Self::Lost { .. } => Way::Lost,
+        }
+    }
+
+    fn into_route(self) -> Option<R> {
+        match self {
+            Self::Found { route, .. }
+            | Self::Sought { earlier: Earlier::Serves(route) | Earlier::Stale(route), .. } => Some(route),
+            Self::Sought { earlier: Earlier::None, .. } | Self::Lost { .. } => None,
         }
     }
 }
@@ -201,7 +242,7 @@ mod tests {
         let mut peers = found();
         assert_eq!(peers.ask(peer(), at(2)), Ask::Start);
         assert!(matches!(peers.way(&peer()), Way::Route(1)));
-        // Nobody has answered: the peer may be busy.
+        // The peer does not answer; it may be busy.
         assert_eq!(peers.ask(peer(), at(12)), Ask::Stop);
         assert_eq!(peers.lost(&peer(), false, at(12)), None);
         assert!(matches!(peers.way(&peer()), Way::Route(1)));
@@ -233,7 +274,7 @@ mod tests {
         assert_eq!(peers.ask(peer(), at(0)), Ask::Start);
         assert!(matches!(peers.way(&peer()), Way::Wait));
         assert_eq!(peers.lost(&peer(), false, at(1)), None);
-        assert!(matches!(peers.way(&peer()), Way::Route(1)), "nobody knows better");
+        assert!(matches!(peers.way(&peer()), Way::Route(1)), "no other route is known");
         // Addresses that nothing was sent to are not kept.
         peers.heard(&([10, 9, 0, 2], 1).into(), |_| false);
         assert_eq!(peers.known.len(), 1);
