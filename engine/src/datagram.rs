@@ -52,7 +52,7 @@ pub enum Given {
 
 /// Carries packets.
 pub trait Datagrams: Send + Sized + 'static {
-    /// The descriptor reports packets only while armed.
+    /// To poll it costs little, and the descriptor reports packets only while threads sleep on it.
     const POLLED: bool = false;
 
     /// The address that it is bound to.
@@ -67,23 +67,22 @@ pub trait Datagrams: Send + Sized + 'static {
     fn join(&mut self, group: &Addr, send: bool, receive: bool) -> Result<()>;
     /// Leaves a group that was joined to receive from it.
     fn leave(&mut self, group: &Addr);
-    /// Sets whether packets make the descriptor readable.
-    fn listen(&mut self, on: bool);
+    /// Sets whether packets make the descriptor readable. True if there are some that it will not
+    /// report, because they came before.
+    fn listen(&mut self, on: bool) -> bool;
     /// Handles what the medium reports besides packets, such as that a peer is found. True if there
     /// was anything.
     #[inline]
     fn attend(&mut self) -> bool {
         false
     }
-    /// Makes the descriptor report packets, until [`Self::disarm`], if it is [`Self::POLLED`]. True
-    /// if there are some.
-    fn arm(&mut self) -> bool {
-        false
-    }
     /// The descriptor has reported something, if it is [`Self::POLLED`].
     fn note_events(&mut self) {}
-    /// The descriptor need not report packets any longer.
-    fn disarm(&mut self) {}
+    /// Whether packets that were taken wait for room, which no event reports.
+    #[inline]
+    fn is_busy(&self) -> bool {
+        false
+    }
     /// The descriptor that becomes readable on packets.
     fn descriptor(&self) -> Option<Descriptor>;
 }
@@ -141,6 +140,11 @@ struct Receives {
 impl Receives {
     fn new() -> Self {
         Self { posted: VecDeque::new(), packets: Vec::with_capacity(BATCH), deaf: false, armed: 0, batch: 1 }
+    }
+
+    /// Whether packets are to make the descriptor of `D` readable.
+    const fn listens<D: Datagrams>(&self) -> bool {
+        !self.deaf && (!D::POLLED || self.armed > 0)
     }
 
     /// Drops all receives without completions. Only for closing.
@@ -251,7 +255,8 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         if self.rx.posted.len() >= self.config.rx_size {
             return Err(Errno::AGAIN);
         }
-        if core::mem::take(&mut self.rx.deaf) {
+        if core::mem::take(&mut self.rx.deaf) && self.rx.listens::<D>() {
+            // The first receive causes a poll, which finds what has come before.
             socket.listen(true);
         }
         let suppress = selective && !op.flags.contains(OpFlags::COMPLETION);

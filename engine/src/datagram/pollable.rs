@@ -14,7 +14,8 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
         if self.auto.is_some() {
             self.polls.add();
         }
-        PollOutcome { active: inner.poll(), busy: false }
+        let active = inner.poll();
+        PollOutcome { active, busy: inner.socket.as_ref().is_some_and(Datagrams::is_busy) }
     }
 
     fn polls(&self) -> Option<u32> {
@@ -43,7 +44,7 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
             rx.deaf = true;
             socket.listen(false);
         }
-        false
+        socket.is_busy()
     }
 
     fn is_polled(&self) -> bool {
@@ -56,7 +57,9 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
     }
 
     fn arm(&self) -> bool {
-        K::lock(&self.inner).socket.as_mut().is_some_and(Datagrams::arm)
+        let mut inner = K::lock(&self.inner);
+        let Inner { socket: Some(socket), rx, .. } = &mut *inner else { return false };
+        rx.listens::<D>() && socket.listen(true)
     }
 
     fn note_events(&self) {
@@ -69,7 +72,7 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
         let mut inner = K::lock(&self.inner);
         inner.rx.armed -= 1;
         if let Inner { socket: Some(socket), rx: Receives { armed: 0, .. }, .. } = &mut *inner {
-            socket.disarm();
+            socket.listen(false);
         }
     }
 

@@ -52,7 +52,9 @@ impl Datagrams for Silent {
         Err(Error::new(Errno::EADDRNOTAVAIL, "join a group"))
     }
     fn leave(&mut self, _group: &Addr) {}
-    fn listen(&mut self, _on: bool) {}
+    fn listen(&mut self, _on: bool) -> bool {
+        false
+    }
     fn descriptor(&self) -> Option<Descriptor> {
         Some(7)
     }

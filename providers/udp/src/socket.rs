@@ -148,13 +148,14 @@ impl Datagrams for Udp {
         }
     }
 
-    fn listen(&mut self, on: bool) {
+    fn listen(&mut self, on: bool) -> bool {
         self.listening = on;
         for socket in self.sockets() {
             let fd = socket.as_raw_fd();
             // Fails only if the socket already is in that state.
             drop(if on { self.poller.add(fd, Interest::Read, 0) } else { self.poller.remove(fd) });
         }
+        false
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -30,8 +30,16 @@ const MOST_STRANGE: usize = 64;
 pub enum News<R> {
     /// The way to a peer.
     Found(SocketAddr, R),
-    /// The peer is not found; true if nothing listens there, false if nobody has answered.
-    Lost(SocketAddr, Down, bool),
+    /// The peer is not found. Its host has said that no queue pair has the address (`is_final`), or
+    /// there is no answer.
+    Lost {
+        /// The peer.
+        to: SocketAddr,
+        /// Why it is not found.
+        why: Down,
+        /// Whether packets on an earlier route would be lost.
+        is_final: bool,
+    },
     /// The queue pair is unusable.
     Broken(Down),
 }
@@ -75,8 +83,8 @@ pub trait PacketDevice: Send + Debug + 'static {
     /// # Errors
     /// The queue pair is unusable.
     fn send(&mut self, len: usize, route: &Self::Route) -> io::Result<()>;
-    /// Sends that a slot stays in use for at most, so that one may use a route that was replaced.
-    fn sends(&self) -> u64;
+    /// The number of slots for sending.
+    const SENDS: u64;
     /// The next packet that has arrived.
     ///
     /// # Errors
@@ -89,11 +97,10 @@ pub trait PacketDevice: Send + Debug + 'static {
     /// # Errors
     /// The queue pair is unusable.
     fn post_receive(&mut self, slot: u16) -> io::Result<()>;
-    /// Makes the descriptor report packets too, until [`Self::disarm`]. True if there are some.
-    fn arm(&mut self) -> bool;
-    /// The descriptor need not report packets any longer.
-    fn disarm(&mut self);
-    /// The descriptor that becomes readable on news and, once armed, on packets.
+    /// Sets whether the descriptor reports packets too. True if there are some that it will not
+    /// report, because they came before.
+    fn listen(&mut self, on: bool) -> bool;
+    /// The descriptor that becomes readable on news and, if it listens, on packets.
     fn descriptor(&self) -> Descriptor;
     /// The current time.
     fn now(&self) -> Instant;
@@ -108,9 +115,6 @@ pub struct VerbsDatagrams<D: PacketDevice> {
     retired: Retired<D::Route>,
     /// Why nothing can be sent or received.
     broken: Option<Down>,
-    /// Packets may wake a sleeper: receives are posted.
-    is_listening: bool,
-    is_armed: bool,
     /// Peers that are found, for which packets still wait.
     due: Vec<SocketAddr>,
     pace: Pace,
@@ -146,9 +150,9 @@ impl<R> Retired<R> {
     }
 }
 
-fn unusable(error: &io::Error) -> Down {
-    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-    Down::new(Cause::Broken, errno, format!("the queue pair is unusable: {error}"))
+fn unusable(error: io::Error) -> Down {
+    let text = format!("the queue pair is unusable: {error}");
+    Down::new(Cause::Broken, error.into(), text)
 }
 
 impl<D: PacketDevice> VerbsDatagrams<D> {
@@ -160,8 +164,6 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
             peers: Peers::new(patience),
             retired: Retired { routes: VecDeque::new(), sent: 0 },
             broken: None,
-            is_listening: true,
-            is_armed: false,
             due: Vec::new(),
             pace: Pace { polls: 0, look: true },
             news: Vec::new(),
@@ -177,7 +179,7 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
         for news in news.drain(..) {
             let (to, replaced) = match news {
                 News::Found(to, route) => (to, self.peers.found(&to, route, now)),
-                News::Lost(to, why, is_final) => (to, self.lose(&to, &why, is_final)),
+                News::Lost { to, why, is_final } => (to, self.lose(&to, &why, is_final)),
                 News::Broken(why) => {
                     self.fail(why);
                     continue;
@@ -198,10 +200,10 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
             let Some(slot) = self.device.send_slot() else { return false };
             slot[..packet.len()].copy_from_slice(packet);
             if let Err(error) = self.device.send(packet.len(), route) {
-                self.fail(unusable(&error));
+                self.fail(unusable(error));
                 return true;
             }
-            self.retired.note_sent(self.device.sends());
+            self.retired.note_sent(D::SENDS);
             self.peers.drop_first_held(&to);
         }
         true
@@ -223,13 +225,13 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
             Ask::Start => {
                 let failed = self.device.look_for(to).err();
                 failed.map(|error| {
-                    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-                    Down::new(Cause::Connect, errno, format!("send to {to}: {error}"))
+                    let text = format!("send to {to}: {error}");
+                    Down::new(Cause::Connect, error.into(), text)
                 })
             }
             Ask::Stop => {
                 self.device.forget(&to);
-                let text = format!("send to {to}: nobody has told the way to its queue pair in time");
+                let text = format!("send to {to}: it has not told the way to its queue pair in time");
                 Some(Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text))
             }
             Ask::Nothing => None,
@@ -252,7 +254,7 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
         route
     }
 
-    /// Copies an arrived packet; `None` if it is none of ours.
+    /// Copies an arrived packet; `None` if no endpoint of this provider has sent it.
     fn take(&mut self, arrived: Arrived, buffer: &mut Buffer) -> Option<Packet> {
         let Arrived { slot, len, pair } = arrived;
         let (from, payload) = packet::parse(self.device.received(slot).get(..len)?)?;
@@ -311,7 +313,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
                 }
                 return if self.peers.hold(&to, whole) { Given::Taken } else { Given::Full };
             }
-            // As datagrams to nobody are.
+            // fi_domain(3): a datagram to a peer that cannot be reached is dropped, and its send succeeds.
             Way::Lost => return Given::Taken,
         };
         let Some(slot) = self.device.send_slot() else { return Given::Full };
@@ -320,10 +322,10 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
         }
         match self.device.send(HEADER + len, route) {
             Ok(()) => {
-                self.retired.note_sent(self.device.sends());
+                self.retired.note_sent(D::SENDS);
                 Given::Taken
             }
-            Err(error) => Given::Refused(self.fail(unusable(&error)).clone()),
+            Err(error) => Given::Refused(self.fail(unusable(error)).clone()),
         }
     }
 
@@ -337,7 +339,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => return,
                 Err(error) => {
-                    self.fail(unusable(&error));
+                    self.fail(unusable(error));
                     return;
                 }
             };
@@ -345,7 +347,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
                 packets.extend(self.take(arrived, buffer));
             }
             if let Err(error) = self.device.post_receive(arrived.slot) {
-                self.fail(unusable(&error));
+                self.fail(unusable(error));
                 return;
             }
         }
@@ -365,29 +367,17 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
 
     fn leave(&mut self, _group: &Addr) {}
 
-    fn listen(&mut self, on: bool) {
-        self.is_listening = on;
-        match (on, self.is_armed) {
-            // What has arrived is found by the poll that the first receive causes.
-            (true, true) => _ = self.device.arm(),
-            _ => self.device.disarm(),
-        }
-    }
-
-    fn arm(&mut self) -> bool {
+    fn listen(&mut self, on: bool) -> bool {
         self.pace.look = true;
-        self.is_armed = true;
-        // Nothing tells when there is room for the packets that are due.
-        self.is_listening && self.device.arm() || !self.due.is_empty()
+        self.device.listen(on)
     }
 
     fn note_events(&mut self) {
         self.pace.look = true;
     }
 
-    fn disarm(&mut self) {
-        self.is_armed = false;
-        self.device.disarm();
+    fn is_busy(&self) -> bool {
+        !self.due.is_empty()
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -1,4 +1,5 @@
-//! The header of a packet: the sender's address, of which the device tells only part.
+//! The header of a packet: the sender's address. The device reports its queue pair and, over RoCE,
+//! its host, but not its port.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -25,7 +26,7 @@ pub(crate) fn header(from: SocketAddr) -> [u8; HEADER] {
     out
 }
 
-/// The sender of a packet and its payload; `None` if it is none of ours.
+/// The sender of a packet and its payload; `None` if no endpoint of this provider has made it.
 pub(crate) fn parse(packet: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let (header, payload) = packet.split_first_chunk::<HEADER>()?;
     let (magic, rest) = header.split_first_chunk::<4>()?;

@@ -47,6 +47,7 @@ impl FakeDevice {
 
 impl PacketDevice for FakeDevice {
     type Route = FakeRoute;
+    const SENDS: u64 = SLOTS as u64;
 
     fn local_addr(&self) -> SocketAddr {
         self.addr
@@ -70,7 +71,10 @@ impl PacketDevice for FakeDevice {
             let found = self.lan().known.get(&to).copied();
             out.push(match found {
                 Some(number) => News::Found(to, FakeRoute(Arc::new(number))),
-                None => News::Lost(to, Down::new(Cause::Connect, Errno::ECONNREFUSED, "no queue pair is there"), true),
+                None => {
+                    let why = Down::new(Cause::Connect, Errno::ECONNREFUSED, "no queue pair is there");
+                    News::Lost { to, why, is_final: true }
+                }
             });
         }
     }
@@ -91,9 +95,6 @@ impl PacketDevice for FakeDevice {
         }
         Ok(())
     }
-    fn sends(&self) -> u64 {
-        SLOTS.into()
-    }
     fn next_arrived(&mut self) -> io::Result<Option<Arrived>> {
         let Some(slot) = self.slots.iter().position(Vec::is_empty) else { return Ok(None) };
         let next = self.lan().pairs.get_mut(&self.number).unwrap().arrived.pop_front();
@@ -109,10 +110,9 @@ impl PacketDevice for FakeDevice {
         self.slots[usize::from(slot)].clear();
         Ok(())
     }
-    fn arm(&mut self) -> bool {
-        !self.lan().pairs[&self.number].arrived.is_empty()
+    fn listen(&mut self, on: bool) -> bool {
+        on && !self.lan().pairs[&self.number].arrived.is_empty()
     }
-    fn disarm(&mut self) {}
     fn descriptor(&self) -> Descriptor {
         0
     }
@@ -185,7 +185,7 @@ fn packets_for_a_peer_that_is_looked_for_arrive_in_order() {
     (one.device.answers, one.device.is_slow) = (true, true);
     one.note_events();
     assert!(one.attend());
-    assert!(one.arm(), "packets are due");
+    assert!(one.is_busy(), "packets are due");
     assert!(matches!(say(&mut one, 2, "g"), Given::Full), "it comes behind those that wait");
     one.device.is_slow = false;
     one.attend();
@@ -193,7 +193,7 @@ fn packets_for_a_peer_that_is_looked_for_arrive_in_order() {
     let all = heard(&mut two, 64);
     assert_eq!(all[0].0, addr(1));
     assert_eq!(all.into_iter().map(|(_, text)| text).collect::<String>(), "abcdefg");
-    assert!(!one.arm());
+    assert!(!one.is_busy());
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn packets_to_a_peer_that_is_not_there_are_dropped() {
 }
 
 #[test]
-fn nobody_answers_in_time() {
+fn a_peer_that_does_not_answer_in_time_is_no_longer_looked_for() {
     let lan: Arc<Mutex<Lan>> = Arc::default();
     let mut one = open(&lan, 1, 11);
     one.device.answers = false;

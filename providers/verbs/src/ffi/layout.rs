@@ -204,17 +204,36 @@ impl WorkCompletion {
 /// `struct ibv_qp_init_attr` with its `struct ibv_qp_cap`.
 #[repr(C)]
 pub(crate) struct QpInitAttr {
-    pub(crate) qp_context: *mut c_void,
-    pub(crate) send_cq: *mut Cq,
-    pub(crate) recv_cq: *mut Cq,
-    pub(crate) srq: *mut c_void,
-    pub(crate) max_send_wr: u32,
-    pub(crate) max_recv_wr: u32,
-    pub(crate) max_send_sge: u32,
-    pub(crate) max_recv_sge: u32,
+    qp_context: *mut c_void,
+    send_cq: *mut Cq,
+    recv_cq: *mut Cq,
+    srq: *mut c_void,
+    max_send_wr: u32,
+    max_recv_wr: u32,
+    max_send_sge: u32,
+    max_recv_sge: u32,
     pub(crate) max_inline_data: u32,
-    pub(crate) qp_type: c_int,
-    pub(crate) sq_sig_all: c_int,
+    qp_type: c_int,
+    sq_sig_all: c_int,
+}
+
+impl QpInitAttr {
+    /// A queue pair with room for so many sends and receives of one piece each, on these queues.
+    pub(crate) fn new(qp_type: c_int, send: (*mut Cq, u16), receive: (*mut Cq, u16)) -> Self {
+        Self {
+            qp_context: core::ptr::null_mut(),
+            send_cq: send.0,
+            recv_cq: receive.0,
+            srq: core::ptr::null_mut(),
+            max_send_wr: send.1.into(),
+            max_recv_wr: receive.1.into(),
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+            qp_type,
+            sq_sig_all: 0,
+        }
+    }
 }
 
 /// `struct sockaddr_storage`.

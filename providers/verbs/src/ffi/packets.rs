@@ -9,7 +9,7 @@ use super::layout::{
 };
 use super::library::{self, Libraries};
 use super::memory::Slots;
-use super::queue::{Completions, Domain, NO_COMPLETIONS, Queue, not_null};
+use super::queue::{Completions, Domain, NO_COMPLETIONS, Queue, not_null, returned};
 use super::{BACKLOG, CHANNEL, LISTENER, STEP, connect_failure, missing, watch};
 use crate::datagram::{Arrived, News, PacketDevice};
 use crate::device::{Ring, SENDS, SLOT};
@@ -161,19 +161,8 @@ impl PacketPair {
         let wait = FdWaitObject::new(true).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))?;
         watch(&wait, channel.descriptor(), CHANNEL)?;
         watch(&wait, queues.arrived.descriptor(), ARRIVALS)?;
-        let mut attributes = QpInitAttr {
-            qp_context: ptr::null_mut(),
-            send_cq: queues.sent.cq(),
-            recv_cq: queues.arrived.cq(),
-            srq: ptr::null_mut(),
-            max_send_wr: u32::from(SENDS),
-            max_recv_wr: u32::from(RECEIVES),
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-            qp_type: QPT_UD,
-            sq_sig_all: 0,
-        };
+        let (sent, arrived) = ((queues.sent.cq(), SENDS), (queues.arrived.cq(), RECEIVES));
+        let mut attributes = QpInitAttr::new(QPT_UD, sent, arrived);
         let inline = listener.create_pair(&domain, &mut attributes)?;
         let memory = Memory { slots, inline, posted: 0, ring: Ring::default() };
         let (searches, keys) = Default::default();
@@ -234,46 +223,36 @@ impl PacketPair {
         }
         let at = self.searches.iter().position(|search| search.key == event.key)?;
         let to = self.searches[at].to;
-        let lost = |doing: &str, is_final| {
-            let errno = Errno::from_raw(if event.status == 0 { Errno::ECONNREFUSED.raw() } else { event.status.abs() });
-            Some(News::Lost(
-                to,
-                Down::new(Cause::Connect, errno, format!("send to {to}: {doing}: {errno:?}")),
-                is_final,
-            ))
+        let step = match event.kind {
+            event::ADDR_RESOLVED => self.searches[at].id.resolve_route(STEP).map(|()| None),
+            event::ROUTE_RESOLVED => self.request(at).map(|()| None),
+            event::ESTABLISHED => event.way.map(|way| Route::new(&self.domain, way)).transpose(),
+            _ => Ok(None),
         };
-        let news = match event.kind {
-            event::ADDR_RESOLVED => match self.searches[at].id.resolve_route(STEP) {
-                Ok(()) => return None,
-                Err(error) => Some(News::Lost(to, connect_failure(&error), false)),
-            },
-            event::ROUTE_RESOLVED => match self.request(at) {
-                Ok(()) => return None,
-                Err(error) => Some(News::Lost(to, connect_failure(&error), false)),
-            },
-            event::ESTABLISHED => {
-                let route = event
-                    .way
-                    .ok_or_else(|| missing("the answer has no way"))
-                    .and_then(|way| Route::new(&self.domain, way));
-                match route {
-                    Ok(route) => Some(News::Found(to, route)),
-                    Err(error) => Some(News::Lost(to, connect_failure(&error), false)),
-                }
+        let why = |doing: &str| {
+            let errno = Errno::from_raw(if event.status == 0 { Errno::ECONNREFUSED.raw() } else { event.status.abs() });
+            Down::new(Cause::Connect, errno, format!("send to {to}: {doing}: {errno:?}"))
+        };
+        let news = match (step, event.kind) {
+            (Err(error), _) => News::Lost { to, why: connect_failure(&error), is_final: false },
+            (Ok(Some(route)), _) => News::Found(to, route),
+            (_, event::ADDR_ERROR) => News::Lost { to, why: why("find the peer's address"), is_final: false },
+            (_, event::ROUTE_ERROR) => News::Lost { to, why: why("find a route to the peer"), is_final: false },
+            // A negative number is the system's: there is no answer.
+            (_, event::UNREACHABLE) if event.status <= 0 => {
+                News::Lost { to, why: why("the peer does not answer"), is_final: false }
             }
-            event::ADDR_ERROR => lost("find the peer's address", false),
-            event::ROUTE_ERROR => lost("find a route to the peer", false),
-            // A negative number is the system's: nobody has answered.
-            event::UNREACHABLE if event.status <= 0 => lost("nobody answers", false),
-            event::UNREACHABLE | event::REJECTED => {
+            (_, event::UNREACHABLE | event::REJECTED) => {
                 let text = format!("send to {to}: no queue pair has the address (reason {})", event.status);
-                Some(News::Lost(to, Down::new(Cause::Connect, Errno::ECONNREFUSED, text), true))
+                News::Lost { to, why: Down::new(Cause::Connect, Errno::ECONNREFUSED, text), is_final: true }
             }
-            event::CONNECT_ERROR | event::DEVICE_REMOVAL => lost("ask the peer", false),
+            (_, event::CONNECT_ERROR | event::DEVICE_REMOVAL) => {
+                News::Lost { to, why: why("ask the peer"), is_final: false }
+            }
             _ => return None,
         };
         self.searches.swap_remove(at);
-        news
+        Some(news)
     }
 
     /// Asks the peer for the way to its queue pair.
@@ -300,15 +279,13 @@ const NO_PARAMETERS: ConnParam = ConnParam {
 fn mtu(libraries: &Libraries, domain: &Domain, port: u8) -> io::Result<usize> {
     let mut attributes = PortAttr::EMPTY;
     // SAFETY: the device is open, and the attributes have the room that the library writes to.
-    let status = unsafe { (libraries.verbs.ibv_query_port)(domain.context.as_ptr(), port, &mut attributes) };
-    if status != 0 {
-        return Err(io::Error::from_raw_os_error(status.abs()));
-    }
+    returned(unsafe { (libraries.verbs.ibv_query_port)(domain.context.as_ptr(), port, &mut attributes) })?;
     Ok(128 << attributes.active_mtu.clamp(1, 5))
 }
 
 impl PacketDevice for PacketPair {
     type Route = Route;
+    const SENDS: u64 = SENDS as u64;
 
     fn local_addr(&self) -> SocketAddr {
         self.local
@@ -386,17 +363,9 @@ impl PacketDevice for PacketPair {
             others,
             ..SendWr::EMPTY
         };
-        let mut bad = ptr::null_mut();
-        // SAFETY: the device is open, so its table is complete.
-        let post = unsafe { (*self.domain.context.as_ptr()).ops.post_send };
-        // SAFETY: the queue pair is open. The work, its piece and the route outlive the call, which
-        // reads them; the slot is the device's until its number completes.
-        let status = unsafe { post(self.listener.pair(), &mut work, &mut bad) };
-        if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
-    }
-
-    fn sends(&self) -> u64 {
-        SENDS.into()
+        // SAFETY: the queue pair is open. The route outlives the call, which reads its handle; the
+        // slot is the device's until its number completes.
+        unsafe { self.domain.post_send(self.listener.pair(), &mut work) }
     }
 
     fn next_arrived(&mut self) -> io::Result<Option<Arrived>> {
@@ -423,27 +392,21 @@ impl PacketDevice for PacketPair {
         let length = u32::try_from(self.most + GRH).unwrap_or(0);
         let mut piece = Sge { addr: slots.address(slot), length, lkey: slots.lkey() };
         let mut work = RecvWr { wr_id: slot.into(), next: ptr::null_mut(), sg_list: &mut piece, num_sge: 1 };
-        let mut bad = ptr::null_mut();
         *posted |= 1 << slot;
-        // SAFETY: the device is open, so its table is complete.
-        let post = unsafe { (*self.domain.context.as_ptr()).ops.post_recv };
-        // SAFETY: the queue pair is open; the work and its piece outlive the call, and the slot is
-        // marked as the device's.
-        let status = unsafe { post(self.listener.pair(), &mut work, &mut bad) };
-        if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
+        // SAFETY: the queue pair is open, and the slot is marked as the device's.
+        unsafe { self.domain.post_receive(self.listener.pair(), &mut work) }
     }
 
-    fn arm(&mut self) -> bool {
-        if !core::mem::replace(&mut self.queues.is_armed, true) {
+    fn listen(&mut self, on: bool) -> bool {
+        let was_on = core::mem::replace(&mut self.queues.is_armed, on);
+        if on && !was_on {
             self.queues.arrived.request_event();
         }
-        // What came before the request is no event.
-        self.queues.poll();
-        !self.queues.found.is_empty()
-    }
-
-    fn disarm(&mut self) {
-        self.queues.is_armed = false;
+        if on {
+            // What came before the request is no event.
+            self.queues.poll();
+        }
+        on && !self.queues.found.is_empty()
     }
 
     fn descriptor(&self) -> Descriptor {

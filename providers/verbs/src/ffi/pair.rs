@@ -151,11 +151,6 @@ const _: () = assert!(RECEIVES <= 64);
 // SAFETY: librdmacm and libibverbs may be called from any thread for the same objects.
 unsafe impl Send for QueuePair {}
 
-/// Calls through the table of a device return the error instead.
-fn posted(status: i32) -> io::Result<()> {
-    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
-}
-
 impl QueuePair {
     pub(super) const fn new(id: NonNull<CmId>, channel: Arc<Channel>, key: u64, stage: Stage, data: Vec<u8>) -> Self {
         Self { id: Identifier::new(id, channel), key, stage, data, joined: None }
@@ -177,19 +172,7 @@ impl QueuePair {
     pub(super) fn join(&mut self, queue: Arc<Queue>) -> io::Result<()> {
         let domain = Domain::new(self.id.channel.libraries, queue.domain.context)?;
         let slots = Slots::new(&domain, RECEIVES + SENDS)?;
-        let mut attributes = QpInitAttr {
-            qp_context: ptr::null_mut(),
-            send_cq: queue.cq(),
-            recv_cq: queue.cq(),
-            srq: ptr::null_mut(),
-            max_send_wr: u32::from(SENDS + 1),
-            max_recv_wr: u32::from(RECEIVES),
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-            qp_type: QPT_RC,
-            sq_sig_all: 0,
-        };
+        let mut attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + 1), (queue.cq(), RECEIVES));
         let inline = self.id.create_pair(&domain, &mut attributes)?;
         let ring = Ring::default();
         let chain = Chain::new();
@@ -291,23 +274,9 @@ impl QueuePair {
             others,
             ..SendWr::EMPTY
         };
-        // SAFETY: the piece is part of registered memory, which `read` keeps until the read has
+        // SAFETY: the queue pair is open. The piece is part of registered memory, which `read` keeps until the read has
         // completed or the queue pair is destroyed.
-        unsafe { joined.post(qp, &mut work) }
-    }
-}
-
-impl Joined {
-    /// Posts work, and what is linked to it, to the send queue.
-    ///
-    /// # Safety
-    /// The memory of their pieces is the device's until the work completes.
-    unsafe fn post(&self, qp: *mut super::layout::Qp, work: *mut SendWr) -> io::Result<()> {
-        let mut bad = ptr::null_mut();
-        // SAFETY: the device is open, so its table is complete.
-        let post = unsafe { (*self.queue.domain.context.as_ptr()).ops.post_send };
-        // SAFETY: the queue pair is open; the work and its list of pieces outlive the call.
-        posted(unsafe { post(qp, work, &mut bad) })
+        unsafe { joined.queue.domain.post_send(qp, &mut work) }
     }
 }
 
@@ -370,13 +339,9 @@ impl Pair for QueuePair {
             sg_list: &mut piece,
             num_sge: 1,
         };
-        let mut bad = ptr::null_mut();
         joined.posted |= 1 << slot;
-        // SAFETY: the device is open, so its table is complete.
-        let post = unsafe { (*joined.queue.domain.context.as_ptr()).ops.post_recv };
-        // SAFETY: the queue pair is open; the work and its piece outlive the call, and the slot is
-        // marked as the device's.
-        posted(unsafe { post(qp, &mut work, &mut bad) })
+        // SAFETY: the queue pair is open, and the slot is marked as the device's.
+        unsafe { joined.queue.domain.post_receive(qp, &mut work) }
     }
 
     fn send_slot(&mut self) -> Option<&mut [u8]> {
@@ -398,8 +363,8 @@ impl Pair for QueuePair {
         let qp = self.id.pair();
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else { return Ok(()) };
         let Some(first) = joined.chain.link() else { return Ok(()) };
-        // SAFETY: each piece is a slot, which is the device's until its number completes.
-        unsafe { joined.post(qp, first.as_ptr()) }
+        // SAFETY: the queue pair is open. Each piece is a slot, which is the device's until its number completes.
+        unsafe { joined.queue.domain.post_send(qp, first.as_ptr()) }
     }
 
     fn is_sent(&self) -> bool {

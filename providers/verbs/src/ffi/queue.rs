@@ -1,7 +1,7 @@
 //! Protection domains and completion queues with their channels.
 #![allow(unsafe_code)]
 
-use super::layout::{CompChannel, Context, Cq, Pd, TRANSPORT_IWARP, WorkCompletion};
+use super::layout::{CompChannel, Context, Cq, Pd, Qp, RecvWr, SendWr, TRANSPORT_IWARP, WorkCompletion};
 use super::library::Libraries;
 use crate::device::{RECEIVES, SENDS};
 use core::ptr::{self, NonNull};
@@ -28,6 +28,11 @@ pub(crate) fn not_null<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
 
+/// The result of a call that returns the error, as those through the table of a device do.
+pub(super) fn returned(status: i32) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status.abs())) }
+}
+
 /// A protection domain of a device that librdmacm has opened, and never closes.
 #[derive(Debug)]
 pub(crate) struct Domain {
@@ -46,6 +51,29 @@ impl Domain {
         // SAFETY: librdmacm keeps its devices open.
         let pd = not_null(unsafe { (libraries.verbs.ibv_alloc_pd)(context.as_ptr()) })?;
         Ok(Arc::new(Self { libraries, context, pd }))
+    }
+
+    /// Posts work, and what is linked to it, to the send queue of a queue pair.
+    ///
+    /// # Safety
+    /// The queue pair is open and of this device. The works and their lists of pieces outlive the
+    /// call; the memory of the pieces is the device's until the work completes.
+    pub(super) unsafe fn post_send(&self, qp: *mut Qp, work: *mut SendWr) -> io::Result<()> {
+        // SAFETY: the device is open, so its table is complete.
+        let post = unsafe { (*self.context.as_ptr()).ops.post_send };
+        // SAFETY: by this function's contract; the place for the work that fails is ours.
+        returned(unsafe { post(qp, work, &mut ptr::null_mut()) })
+    }
+
+    /// The same for a receive queue.
+    ///
+    /// # Safety
+    /// As for [`Self::post_send`].
+    pub(super) unsafe fn post_receive(&self, qp: *mut Qp, work: *mut RecvWr) -> io::Result<()> {
+        // SAFETY: the device is open, so its table is complete.
+        let post = unsafe { (*self.context.as_ptr()).ops.post_recv };
+        // SAFETY: by this function's contract; the place for the work that fails is ours.
+        returned(unsafe { post(qp, work, &mut ptr::null_mut()) })
     }
 
     /// Whether a device may read a peer's memory into memory that the peer may not write: not on
