@@ -313,7 +313,8 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
                 }
                 return if self.peers.hold(&to, whole) { Given::Taken } else { Given::Full };
             }
-            // fi_domain(3): a datagram to a peer that cannot be reached is dropped, and its send succeeds.
+            // fi_domain(3): a datagram to a peer that cannot be reached is dropped, and its send
+            // succeeds.
             Way::Lost => return Given::Taken,
         };
         let Some(slot) = self.device.send_slot() else { return Given::Full };

@@ -274,8 +274,8 @@ impl QueuePair {
             others,
             ..SendWr::EMPTY
         };
-        // SAFETY: the queue pair is open. The piece is part of registered memory, which `read` keeps until the read has
-        // completed or the queue pair is destroyed.
+        // SAFETY: the queue pair is open. The piece is part of registered memory, which
+        // `read` keeps until the read has completed or the queue pair is destroyed.
         unsafe { joined.queue.domain.post_send(qp, &mut work) }
     }
 }
@@ -363,7 +363,8 @@ impl Pair for QueuePair {
         let qp = self.id.pair();
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else { return Ok(()) };
         let Some(first) = joined.chain.link() else { return Ok(()) };
-        // SAFETY: the queue pair is open. Each piece is a slot, which is the device's until its number completes.
+        // SAFETY: the queue pair is open. Each piece is a slot, which is the device's until its
+        // number completes.
         unsafe { joined.queue.domain.post_send(qp, first.as_ptr()) }
     }
 
