@@ -48,7 +48,7 @@ if runs limits; then
 	status=0
 	OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR timeout 60 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
 		prlimit --memlock=8388608 /run/messages msg_longest_arrive_whole_or_cut >/run/said 2>&1 || status=$?
-	if ((status != 0)) || ! grep -q "messages may lock 4096 KiB, half of the limit (ulimit -l)" /run/said; then
+	if ((status != 0)) || ! grep -q "payloads may lock 4096 KiB, half of the limit (ulimit -l)" /run/said; then
 		echo "long messages that may not be locked: status $status"
 		tail -n 20 /run/said
 		exit 1

@@ -96,6 +96,10 @@ fn violation(Violation(what): Violation) -> Down {
     Down::violation(what)
 }
 
+fn unwritable() -> Down {
+    Down::new(Cause::Absent, Errno::EFAULT, "the receive buffer cannot be written")
+}
+
 fn unreadable() -> Down {
     Down::new(Cause::Absent, Errno::EFAULT, "the memory of the message cannot be read")
 }
@@ -130,16 +134,20 @@ impl<P: Pair> Conn<P> {
         self.broken.take()
     }
 
-    /// Whether everything submitted has reached the peer's device. What is offered need not: the
-    /// peer's program may never make its device read it.
+    /// Whether the peer's device has everything that was submitted, but perhaps what is offered.
     pub(crate) fn is_sent(&self) -> bool {
-        self.queue.is_empty() && self.pair.is_sent()
+        self.queue.is_empty() && self.pair.is_sent() && self.offers.is_read()
+    }
+
+    fn unusable(&self, error: &io::Error) -> Down {
+        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+        Down::new(Cause::Broken, errno, format!("connection to {}: {error}", self.remote.socket()))
     }
 
     fn fail(&mut self, error: &io::Error) {
-        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-        let text = format!("connection to {}: {error}", self.remote.socket());
-        self.broken.get_or_insert_with(|| Down::new(Cause::Broken, errno, text));
+        if self.broken.is_none() {
+            self.broken = Some(self.unusable(error));
+        }
     }
 
     /// Submits a frame.
@@ -414,8 +422,7 @@ impl ArrivingFrame {
         match now.target {
             None => Ok(()),
             Some(target) if now.unwritable => {
-                let why = Down::new(Cause::Absent, Errno::EFAULT, "the receive buffer cannot be written");
-                events.handle_recv_failed(link, target, why);
+                events.handle_recv_failed(link, target, unwritable());
                 Ok(())
             }
             Some(target) => events.handle_recv_done(link, target).map_err(violation),

@@ -23,6 +23,9 @@ pub const RECEIVES: u16 = 32;
 pub const SENDS: u16 = 16;
 /// Every so many sends one reports its completion, which stands for those before it too.
 pub const REPORT_EVERY: u16 = SENDS / 4;
+/// Registered bytes of a connection: its slots, and one more, for reads into memory that cannot be
+/// registered.
+pub const REGISTERED: usize = (RECEIVES as usize + SENDS as usize + 1) * SLOT;
 
 /// What the connection manager reports. Keys are those of [`Pair::key`].
 #[derive(Debug)]
@@ -58,8 +61,12 @@ pub enum Work {
     },
     /// The peer's device has this segment and all before it.
     Sent,
-    /// The payload that [`Pair::read`] reads is in place.
-    Read,
+    /// The payload that [`Pair::read`] or [`Pair::read_copied`] reads is in place, unless the
+    /// target's memory cannot be written.
+    Read {
+        /// All of it is.
+        is_whole: bool,
+    },
     /// The connection is unusable.
     Failed(Down),
 }
@@ -188,6 +195,12 @@ pub trait Pair: Send + Debug + 'static {
     /// # Errors
     /// Why the device cannot reach the target, as for [`Self::expose`].
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
+    /// As [`Self::read`], into a target that the device cannot reach: it reads into a slot, from
+    /// which the payload is copied.
+    ///
+    /// # Errors
+    /// The connection is unusable.
+    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
     /// The target that has been read; `None` if there is none.
     fn take_read(&mut self) -> Option<RecvTarget>;
     /// Refuses a requested connection; the peer gets `data`.

@@ -13,7 +13,7 @@ mod packets;
 mod pair;
 mod queue;
 
-use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT};
+use crate::device::{Device, Event, Pair, REGISTERED};
 use channel::{Channel, Space};
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -125,7 +125,7 @@ fn lack_in_words(error: &io::Error, what: &str, bytes: usize) -> io::Error {
 
 fn connect_failure(error: &io::Error) -> Down {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-    let locks = ("a connection", usize::from(RECEIVES + SENDS) * SLOT);
+    let locks = ("a connection", REGISTERED);
     Down::new(Cause::Connect, errno, format!("connect to the peer: {}", in_words(error, locks, limit_of_memory())))
 }
 
@@ -433,9 +433,9 @@ mod tests {
     #[test]
     fn a_lack_of_memory_names_the_limit() {
         let lack = io::Error::from_raw_os_error(Errno::ENOMEM.raw());
-        let locks = ("a connection", 384 << 10);
+        let locks = ("a connection", REGISTERED);
         let text = in_words(&lack, locks, Some(64 << 10));
-        assert!(text.contains("a connection locks 384 KiB") && text.contains("64 KiB in all (ulimit -l)"), "{text}");
+        assert!(text.contains("a connection locks 392 KiB") && text.contains("64 KiB in all (ulimit -l)"), "{text}");
         assert!(!in_words(&lack, locks, None).contains("ulimit"));
         let other = io::Error::from_raw_os_error(Errno::EIO.raw());
         assert!(!in_words(&other, locks, Some(64 << 10)).contains("ulimit"));

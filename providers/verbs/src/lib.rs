@@ -39,12 +39,12 @@ pub const CONNECT_TIMEOUT: Param = Param {
     help: "Milliseconds that connecting to a peer may take, and finding the peer of a datagram (default: 10000)",
 };
 
-/// The shortest message that the receiver's device reads out of the sender's memory.
+/// The shortest payload that the receiver's device reads out of the sender's memory.
 pub const READ_FROM: Param = Param {
     name: "FI_OFI_VERBS_READ_FROM",
     kind: ParamKind::Int,
-    help: "Bytes of the shortest message that the receiver's device reads out of the sender's memory, where both sides register \
-           theirs for that time; messages up to 32768 are always copied, and with 0 all are (default: 262145)",
+    help: "Bytes of the shortest payload that the receiver's device reads out of the sender's memory, where both sides register \
+           theirs for that time; with 0 all payloads are copied (default: 262145)",
 };
 
 /// The transport over the system's devices, and its listener.

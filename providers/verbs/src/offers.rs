@@ -1,18 +1,19 @@
-//! Offers: a sender registers a message where it lies, and names the place together with its
-//! request; the receiver's device reads it from there, so that neither processor copies it. If no
-//! receive matches yet, or memory cannot be registered, the receiver declines, and the payload
-//! comes in data frames.
-//! A link delivers in order: while an offer is read, the segments behind it stay in their slots,
-//! which the peer has no credit to fill again. Invariant: each offer has one outcome, unless the
+//! Payloads that stay where they lie: a sender registers one, and names the place; the receiver's
+//! device reads it from there, so that neither processor copies it.
+//! A message's request offers its payload. If no receive matches yet, or memory cannot be
+//! registered, the receiver declines, and the payload comes in data frames. Any other frame can be
+//! a remote one, whose payload the receiver always reads, or drops.
+//! A link delivers in order: while a payload is read, the segments behind it stay in their slots,
+//! which the peer has no credit to fill again. Invariant: each payload has one outcome, unless the
 //! link ends.
 
 use crate::device::{Exposed, Pair};
-use crate::wire::{Offer, Outcome};
+use crate::wire::{Kind, Offer, Outcome};
 use ofi_engine::transport::Token;
 use ofi_memory::Buffer;
 use std::collections::VecDeque;
 
-/// How many offers of a side may lack their outcome.
+/// How many payloads of a side may lack their outcome.
 pub(crate) const MOST: usize = 32;
 
 /// Messages that are copied without trying after the first failure, and at most.
@@ -26,7 +27,7 @@ pub(crate) enum Way {
     In,
 }
 
-/// Both sides' part of the offers on a connection.
+/// What both sides know of such payloads on a connection.
 #[derive(Debug)]
 pub(crate) struct Offers<P: Pair> {
     /// Those of this side that lack their outcome, oldest first.
@@ -37,14 +38,31 @@ pub(crate) struct Offers<P: Pair> {
     skipped: (u32, u32),
     /// Whether it is logged that messages are copied, for each way.
     said: [bool; 2],
-    /// The peer's offer that the device is reading.
-    pub(crate) reading: Option<u32>,
+    /// The peer's payload that the device is reading.
+    pub(crate) reading: Option<Reading>,
     /// Slots behind it with the lengths of their segments.
     pub(crate) behind: VecDeque<(u16, usize)>,
 }
 
+/// A payload of the peer: its number, and whether it was offered, or is a remote frame's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) number: u32,
+    pub(crate) is_offer: bool,
+}
+
+/// A payload of this side that has come back.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub(crate) token: Token,
+    pub(crate) buffer: Buffer,
+    /// It was offered, or it is a remote frame's.
+    pub(crate) is_offer: bool,
+}
+
 #[derive(Debug)]
 struct Open<E> {
+    is_offer: bool,
     number: u32,
     token: Token,
     exposed: E,
@@ -74,21 +92,27 @@ impl<P: Pair> Offers<P> {
         skips
     }
 
-    /// Adds an offer of this side.
-    pub(crate) fn add(&mut self, token: Token, exposed: P::Exposed, len: usize) -> Offer {
+    /// Whether the peer's device has read all payloads of remote frames. Those that are offered
+    /// need not be: the peer's program may never post a receive for them.
+    pub(crate) fn is_read(&self) -> bool {
+        self.open.iter().all(|open| open.is_offer)
+    }
+
+    /// Adds a payload of this side that leaves in a segment of this kind.
+    pub(crate) fn add(&mut self, kind: Kind, token: Token, exposed: P::Exposed, len: usize) -> Offer {
         let number = self.next;
         self.next = number.wrapping_add(1);
         self.skipped = (0, 0);
         let offer = Offer { number, place: exposed.place(), len };
-        self.open.push_back(Open { number, token, exposed });
+        self.open.push_back(Open { is_offer: kind == Kind::Offer, number, token, exposed });
         offer
     }
 
-    /// The peer tells what became of an offer: its payload comes back. `None` if there is no such
-    /// offer.
-    pub(crate) fn finish(&mut self, outcome: Outcome) -> Option<(Token, Buffer)> {
+    /// The peer tells what became of a payload, which comes back. `None` if there is no such one.
+    pub(crate) fn finish(&mut self, outcome: Outcome) -> Option<Returned> {
         let at = self.open.iter().position(|open| open.number == outcome.number)?;
-        self.open.remove(at).map(|open| (open.token, open.exposed.withdraw()))
+        let Open { is_offer, token, exposed, .. } = self.open.remove(at)?;
+        Some(Returned { token, buffer: exposed.withdraw(), is_offer })
     }
 
     /// Memory cannot be locked: ever more messages are copied before the next try.

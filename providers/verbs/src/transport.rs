@@ -6,7 +6,7 @@ mod listening;
 mod segments;
 
 use crate::conn::{Conn, Report};
-use crate::device::{Device, Event, Pair, RECEIVES, SENDS, SLOT};
+use crate::device::{Device, Event, Pair, RECEIVES, REGISTERED, SLOT};
 use crate::wire::{self, Grant, Kind, MAX_OFFER};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
@@ -24,8 +24,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Registered bytes of a connection, which a half-open one is charged for.
-const COST: usize = (RECEIVES as usize + SENDS as usize) * SLOT;
 /// Half-open connections at most.
 const MOST_HALF_OPEN: usize = 1024;
 /// How long a connection may be half-open before it gives way to others.
@@ -46,7 +44,7 @@ pub struct Settings {
     pub connect_deadline: Duration,
     /// Charged for half-open connections.
     pub account: Arc<Account>,
-    /// The shortest message that the receiver's device reads where it lies, in bytes.
+    /// The shortest payload that the receiver's device reads where it lies, in bytes.
     pub read_from: usize,
 }
 
@@ -197,7 +195,7 @@ impl<D: Device> VerbsTransport<D> {
     fn forget_half_open(&mut self, key: u64) {
         if let Some(at) = self.half_open.iter().position(|(other, _)| *other == key) {
             self.half_open.remove(at);
-            self.settings.account.release(COST);
+            self.settings.account.release(REGISTERED);
         }
     }
 
@@ -205,9 +203,10 @@ impl<D: Device> VerbsTransport<D> {
     fn lose(&mut self, slot: usize, mut why: Down, events: &mut impl LinkEvents) {
         self.deliver(events);
         if self.links.get(slot).is_some_and(|link| link.conn.is_reading()) {
-            // What has arrived behind the offer is complete.
-            self.links[slot].conn.give_read_up(id(slot), events);
-            if let Err(first) = self.handle_held(slot, events) {
+            let is_offer = self.links[slot].conn.give_read_up(id(slot), events);
+            // What has arrived behind an offer is complete; behind a remote frame it is out of
+            // order, since that is lost.
+            if is_offer && let Err(first) = self.handle_held(slot, events) {
                 why = first;
             }
             self.deliver(events);
@@ -264,7 +263,7 @@ impl<D: Device> VerbsTransport<D> {
             log::log("verbs", Level::Warn, Subsystem::EpCtrl, || format!("a request from {from} fails: {}", why.text));
             return pair.reject(&own_grant().encode());
         }
-        self.settings.account.charge(COST);
+        self.settings.account.charge(REGISTERED);
         self.half_open.push_back((pair.key(), now));
         let mut conn = Conn::new(pair, from);
         conn.grant(grant);
@@ -456,8 +455,13 @@ impl<D: Device> Transport for VerbsTransport<D> {
         id(self.links.vacant_key())
     }
 
-    fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
+    fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, _: Urgency) -> Submitted {
         let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
+        if payload.len >= self.settings.read_from && !payload.inject && conn.expose(Kind::Remote, header, &mut payload)
+        {
+            self.push(link.index());
+            return Submitted::Kept;
+        }
         let submitted = conn.submit(header, payload);
         if conn.is_broken() {
             self.broken.push(link.index());
@@ -471,13 +475,13 @@ impl<D: Device> Transport for VerbsTransport<D> {
     }
 
     fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {
-        let may = |link: &Link<D::Pair>| link.conn.may_offer(buffer, len);
+        let may = |link: &Link<D::Pair>| link.conn.may_expose(buffer, len);
         len >= self.settings.read_from && self.links.get(link.index()).is_some_and(may)
     }
 
-    fn offer(&mut self, link: LinkId, header: &Header, payload: Payload<'_>) -> bool {
+    fn offer(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>) -> bool {
         let conn = self.links.get_mut(link.index()).filter(|_| payload.len >= self.settings.read_from);
-        let is_offered = conn.is_some_and(|Link { conn, .. }| conn.offer(header, payload));
+        let is_offered = conn.is_some_and(|Link { conn, .. }| conn.expose(Kind::Offer, header, &mut payload));
         if is_offered {
             self.push(link.index());
         }
@@ -546,6 +550,6 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
 impl<D: Device> Drop for VerbsTransport<D> {
     fn drop(&mut self) {
-        self.settings.account.release(COST * self.half_open.len());
+        self.settings.account.release(REGISTERED * self.half_open.len());
     }
 }

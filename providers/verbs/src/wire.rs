@@ -1,5 +1,5 @@
 //! The protocol between two transports: what a segment is, and who may send one.
-//! Little-endian, version 2. A segment lies in one slot of the receiver:
+//! Little-endian, version 3. A segment lies in one slot of the receiver:
 //!
 //! ```text
 //! kind u8 · header length u8 · returned credits u16 · length u32 · bytes
@@ -11,7 +11,8 @@
 //! Bye       length 0: nothing follows
 //! Offer     length 24; bytes: the header of a message's request, then what the receiver's device
 //!           may read: number u32 · key u32 · address u64 · length u64
-//! Outcome   length 5; bytes: the number of an offer u32 · 1 if the payload was read, 0 if not u8
+//! Remote    as an offer, with the header of any frame: one whose payload the receiver's device reads
+//! Outcome   length 5; bytes: the number of either u32 · 1 if the payload was read, 0 if not u8
 //!
 //! private data of a request and its answer: "OFIV" · version u16 · slots u16 · bytes of a slot u32
 //! private data of a refusal: "OFIV" · version u16
@@ -24,7 +25,7 @@ use ofi_engine::wire::hello;
 /// Bytes before those of the kind.
 pub(crate) const PREFIX: usize = 8;
 /// The version of the protocol.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const MAGIC: [u8; 4] = *b"OFIV";
 /// The fewest slots of a peer: with half of them unreported, a segment that returns credits must
 /// not call for another one.
@@ -49,10 +50,11 @@ pub(crate) enum Kind {
     Bye,
     Offer,
     Outcome,
+    Remote,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Credits,
         Self::Hello,
         Self::Answer,
@@ -62,6 +64,7 @@ impl Kind {
         Self::Bye,
         Self::Offer,
         Self::Outcome,
+        Self::Remote,
     ];
 
     fn parse(code: u8) -> Option<Self> {
@@ -91,7 +94,7 @@ impl<'a> Segment<'a> {
         let credits = u16::from_le_bytes([c0, c1]);
         let len = usize::try_from(u32::from_le_bytes([l0, l1, l2, l3])).unwrap_or(usize::MAX);
         let header = usize::from(header);
-        if header != 0 && !matches!(kind, Kind::Frame | Kind::Offer) || header > MAX_HEADER {
+        if header != 0 && !matches!(kind, Kind::Frame | Kind::Offer | Kind::Remote) || header > MAX_HEADER {
             return Err("a header that is too long");
         }
         let Some((header, bytes)) = rest.split_at_checked(header) else {
@@ -102,7 +105,7 @@ impl<'a> Segment<'a> {
             Kind::Hello | Kind::Answer => len == bytes.len() && len <= hello::MAX_LEN,
             Kind::Frame => bytes.len() <= len && len <= MAX_PAYLOAD,
             Kind::More => len == 0 && !bytes.is_empty(),
-            Kind::Offer => len == bytes.len() && len == Offer::LEN,
+            Kind::Offer | Kind::Remote => len == bytes.len() && len == Offer::LEN,
             Kind::Outcome => len == bytes.len() && len == Outcome::LEN,
         };
         if fits { Ok(Self { kind, credits, header, len, bytes }) } else { Err("a segment of the wrong length") }
@@ -157,12 +160,12 @@ impl Offer {
     }
 }
 
-/// What became of an offer.
+/// What became of an offer, or of a frame whose payload is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// The number of the offer.
     pub(crate) number: u32,
-    /// The payload was read; otherwise the receiver asks for it as for any other.
+    /// The payload was read; otherwise, only for an offer, the receiver asks for it as for any other.
     pub(crate) was_read: bool,
 }
 

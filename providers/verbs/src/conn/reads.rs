@@ -1,8 +1,8 @@
 //! Payloads that the receiver's device reads where they lie: what both sides do on a connection.
 
-use super::{Conn, MOST_QUEUED, violation};
+use super::{Conn, MOST_QUEUED, unwritable, violation};
 use crate::device::Pair;
-use crate::offers::{self, Way};
+use crate::offers::{self, Reading, Returned, Way};
 use crate::wire::{Kind, MAX_OFFER, Offer, Outcome, Segment};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_engine::transport::{Disposition, Down, LinkEvents, LinkId, Payload};
@@ -11,8 +11,8 @@ use ofi_memory::Buffer;
 use std::io;
 
 impl<P: Pair> Conn<P> {
-    /// Whether a message of this length can be offered.
-    pub(crate) fn may_offer(&self, buffer: &Buffer, len: usize) -> bool {
+    /// Whether a payload of this length can stay where it lies.
+    pub(crate) fn may_expose(&self, buffer: &Buffer, len: usize) -> bool {
         (1..=MAX_OFFER).contains(&len)
             && buffer.is_one_piece()
             && self.offers.has_room()
@@ -21,17 +21,16 @@ impl<P: Pair> Conn<P> {
             && self.broken.is_none()
     }
 
-    /// Offers a message to the peer's device; false if that is impossible, and nothing has
-    /// happened. The caller pushes.
-    pub(crate) fn offer(&mut self, header: &Header, payload: Payload<'_>) -> bool {
-        let Payload { from, len, token, .. } = payload;
-        let Some(buffer) = payload.buffer.take_if(|buffer| self.may_offer(buffer, len) && !self.offers.skips()) else {
-            return false;
-        };
+    /// Exposes a payload to the peer's device, and sends a segment of this kind, which names it.
+    /// False if that is impossible, and nothing has happened. The caller pushes.
+    pub(crate) fn expose(&mut self, kind: Kind, header: &Header, payload: &mut Payload<'_>) -> bool {
+        let Payload { from, len, token, .. } = *payload;
+        let may = |buffer: &mut Buffer| self.may_expose(buffer, len) && !self.offers.skips();
+        let Some(buffer) = payload.buffer.take_if(may) else { return false };
         match self.pair.expose(buffer, from, len) {
             Ok(exposed) => {
-                let offer = self.offers.add(token, exposed, len);
-                self.enqueue(Kind::Offer, Some(*header), offer.encode().to_vec());
+                let offer = self.offers.add(kind, token, exposed, len);
+                self.enqueue(kind, Some(*header), offer.encode().to_vec());
                 true
             }
             Err((buffer, why)) => {
@@ -45,7 +44,7 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// Memory cannot be registered: a message is copied.
+    /// Memory cannot be registered: a payload is copied.
     #[cold]
     fn note_copy(&mut self, way: Way, why: &io::Error) {
         if self.offers.says(way) {
@@ -56,7 +55,7 @@ impl<P: Pair> Conn<P> {
             };
             log::log("verbs", Level::Warn, Subsystem::EpData, || {
                 format!(
-                    "the device cannot reach a long message {way} {peer}, which is copied, and others may be: {why}"
+                    "the device cannot reach a long payload {way} {peer}, which is copied, and others may be: {why}"
                 )
             });
         }
@@ -81,7 +80,7 @@ impl<P: Pair> Conn<P> {
         }
         match self.pair.read(place, target) {
             Ok(()) => {
-                self.offers.reading = Some(number);
+                self.offers.reading = Some(Reading { number, is_offer: true });
                 Ok(())
             }
             Err((target, why)) => {
@@ -92,56 +91,97 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// The link ends while an offer may be being read: the payload will not come.
-    pub(crate) fn give_read_up(&mut self, link: LinkId, events: &mut impl LinkEvents) {
+    /// A remote frame has arrived; `answer` says where its payload goes. The caller has handled the
+    /// frame.
+    pub(crate) fn take_remote(
+        &mut self,
+        link: LinkId,
+        offer: Offer,
+        answer: Disposition,
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Down> {
+        let Offer { number, place, .. } = offer;
+        let target = match answer {
+            Disposition::Done => return self.tell(number, true),
+            Disposition::Into(target) => target,
+        };
+        if target.take == 0 {
+            events.handle_recv_done(link, target).map_err(violation)?;
+            return self.tell(number, true);
+        }
+        self.offers.reading = Some(Reading { number, is_offer: false });
+        let Err((target, why)) = self.pair.read(place, target) else { return Ok(()) };
+        self.note_copy(Way::In, &why);
+        let Err((target, why)) = self.pair.read_copied(place, target) else { return Ok(()) };
         self.offers.reading = None;
+        events.handle_recv_retry(link, target);
+        Err(self.unusable(&why))
+    }
+
+    /// The link ends while a payload may be being read: it will not come. Returns whether it was
+    /// offered.
+    pub(crate) fn give_read_up(&mut self, link: LinkId, events: &mut impl LinkEvents) -> bool {
+        let reading = self.offers.reading.take();
         if let Some(target) = self.pair.stop() {
             events.handle_recv_retry(link, target);
         }
+        reading.is_none_or(|reading| reading.is_offer)
     }
 
-    /// The device has read an offer.
-    pub(crate) fn finish_read(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), Down> {
+    /// The device has read a payload. `is_whole`: all of it is in place.
+    pub(crate) fn finish_read(
+        &mut self,
+        link: LinkId,
+        is_whole: bool,
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Down> {
         let read = self.offers.reading.take().zip(self.pair.take_read());
-        let Some((number, target)) = read else { return Ok(()) };
-        events.handle_recv_done(link, target).map_err(violation)?;
+        let Some((Reading { number, .. }, target)) = read else { return Ok(()) };
+        if is_whole {
+            events.handle_recv_done(link, target).map_err(violation)?;
+        } else {
+            events.handle_recv_failed(link, target, unwritable());
+        }
         self.tell(number, true)
     }
 
-    /// Tells the peer what became of its offer.
+    /// Tells the peer what became of its payload.
     fn tell(&mut self, number: u32, was_read: bool) -> Result<(), Down> {
         // A peer has room for no more than these.
         if self.queue.iter().filter(|item| item.kind == Kind::Outcome).count() >= offers::MOST {
-            return Err(Down::violation("more offers than a side may have open"));
+            return Err(Down::violation("more payloads to read than a side may have open"));
         }
         self.enqueue(Kind::Outcome, None, Outcome { number, was_read }.encode().to_vec());
         Ok(())
     }
 
-    /// The peer tells what became of an offer of this side.
+    /// The peer tells what became of a payload of this side.
     pub(crate) fn handle_outcome(
         &mut self,
         link: LinkId,
         outcome: Outcome,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
-        let Some((token, buffer)) = self.offers.finish(outcome) else {
-            return Err(Down::violation("the outcome of an offer that was not made"));
+        let Some(Returned { token, buffer, is_offer }) = self.offers.finish(outcome) else {
+            return Err(Down::violation("the outcome of a payload that was not there to be read"));
         };
         if outcome.was_read {
             events.handle_send_done(link, token, buffer);
-        } else {
+        } else if is_offer {
             events.handle_offer_declined(link, token, buffer);
+        } else {
+            events.handle_send_returned(link, token, buffer);
+            return Err(Down::violation("the payload of a frame is declined"));
         }
         Ok(())
     }
 
-    /// Whether an offer is being read, behind which segments wait.
+    /// Whether a payload is being read, behind which segments wait.
     pub(crate) const fn is_reading(&self) -> bool {
         self.offers.reading.is_some()
     }
 
-    /// A segment has arrived behind the offer that is being read: only the credits that it returns
+    /// A segment has arrived behind the payload that is being read: only the credits that it returns
     /// count already.
     pub(crate) fn hold(&mut self, slot: u16, len: usize) -> Result<(), Down> {
         let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
@@ -154,7 +194,7 @@ impl<P: Pair> Conn<P> {
         Ok(())
     }
 
-    /// The next segment behind the offer that has been read; `None` while another one is.
+    /// The next segment behind the payload that has been read; `None` while another one is.
     pub(crate) fn next_held(&mut self) -> Option<(u16, usize)> {
         if self.is_reading() { None } else { self.offers.behind.pop_front() }
     }

@@ -120,7 +120,7 @@ impl Registered {
         let (len_lent, most) = (len as u64, most_lent());
         if LENT.fetch_add(len_lent, Ordering::Relaxed).saturating_add(len_lent) > most {
             LENT.fetch_sub(len_lent, Ordering::Relaxed);
-            let why = format!("messages may lock {} KiB, half of the limit (ulimit -l)", most >> 10);
+            let why = format!("payloads may lock {} KiB, half of the limit (ulimit -l)", most >> 10);
             return Err((buffer, io::Error::new(io::ErrorKind::OutOfMemory, why)));
         }
         let address = buffer.address() + from;
@@ -131,7 +131,7 @@ impl Registered {
             Ok(registration) => Ok(Self { registration, address: address as u64, len: len_lent, buffer: Some(buffer) }),
             Err(error) => {
                 LENT.fetch_sub(len_lent, Ordering::Relaxed);
-                Err((buffer, lack_in_words(&error, "a message", len)))
+                Err((buffer, lack_in_words(&error, "a payload", len)))
             }
         }
     }

@@ -11,6 +11,7 @@ use super::memory::{Access, Registered, Slots};
 use super::queue::{Domain, Queue};
 use crate::device::{Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
 use core::ffi::c_void;
+use core::ops::Range;
 use core::ptr::{self, NonNull};
 use ofi_core::{Cause, Errno};
 use ofi_engine::transport::{Down, RecvTarget};
@@ -26,7 +27,7 @@ const RECEIVE: u64 = 1 << 15;
 const READ: u64 = RECEIVE | 1 << 14;
 /// Reads of a connection that the devices carry out at a time.
 const READS: u8 = 1;
-/// Bytes that are read at once: less than the longest message of any device (8 MiB on rxe).
+/// Bytes that are read at once into registered memory: less than the longest message of any device (8 MiB on rxe).
 const PIECE: usize = 4 << 20;
 /// Bits of a work request's number below the key.
 const NUMBER_BITS: u32 = 16;
@@ -68,7 +69,7 @@ pub struct QueuePair {
     pub(super) joined: Option<Joined>,
 }
 
-/// A queue pair with its slots: those for receiving first. Its domain is its own, so that the
+/// A queue pair with its slots: those for receiving, those for sending, and one for reads. Its domain is its own, so that the
 /// peer's keys reach no memory but what is exposed to that peer.
 #[derive(Debug)]
 pub(super) struct Joined {
@@ -131,22 +132,52 @@ impl Chain {
 /// A read of the peer's memory. Dropped after the queue pair is destroyed.
 #[derive(Debug)]
 struct Read {
-    memory: Registered,
+    memory: Memory,
     from: Place,
-    /// Of the target: where the payload goes in its buffer, how many bytes of it, and how many of
-    /// these the device has read or been told to.
+    /// Of the target: where the payload goes in its buffer, and how many bytes of it.
     at: usize,
     take: usize,
-    asked: usize,
+    /// The part that the device is reading, or will.
+    part: Range<usize>,
+    /// A part could not be copied to the target.
+    is_unwritable: bool,
+}
+
+/// Where the device puts what it reads.
+#[derive(Debug)]
+enum Memory {
+    Registered(Registered),
+    /// Into the slot for reads; from there it is copied.
+    Copied(Buffer),
 }
 
 impl Read {
+    fn new(memory: Memory, from: Place, at: usize, take: usize) -> Self {
+        let mut read = Self { memory, from, at, take, part: 0..0, is_unwritable: false };
+        read.advance();
+        read
+    }
+
+    /// Goes on to the next part; false if there is none.
+    fn advance(&mut self) -> bool {
+        let most = if matches!(self.memory, Memory::Registered(_)) { PIECE } else { SLOT };
+        self.part = self.part.end..self.take.min(self.part.end + most);
+        !self.part.is_empty()
+    }
+
     fn end(self) -> RecvTarget {
-        RecvTarget { buffer: self.memory.end(), at: self.at, take: self.take }
+        let buffer = match self.memory {
+            Memory::Registered(memory) => memory.end(),
+            Memory::Copied(buffer) => buffer,
+        };
+        RecvTarget { buffer, at: self.at, take: self.take }
     }
 }
 
 const _: () = assert!(RECEIVES <= 64);
+
+/// The slot for reads.
+const READ_SLOT: u16 = RECEIVES + SENDS;
 
 // SAFETY: librdmacm and libibverbs may be called from any thread for the same objects.
 unsafe impl Send for QueuePair {}
@@ -171,7 +202,7 @@ impl QueuePair {
     /// Creates the queue pair and posts all slots for receiving.
     pub(super) fn join(&mut self, queue: Arc<Queue>) -> io::Result<()> {
         let domain = Domain::new(self.id.channel.libraries, queue.domain.context)?;
-        let slots = Slots::new(&domain, RECEIVES + SENDS)?;
+        let slots = Slots::new(&domain, READ_SLOT + 1)?;
         let mut attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + 1), (queue.cq(), RECEIVES));
         let inline = self.id.create_pair(&domain, &mut attributes)?;
         let ring = Ring::default();
@@ -247,20 +278,18 @@ impl QueuePair {
         if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Has the device read the next piece of the peer's memory.
+    /// Has the device read the next part of the peer's memory.
     fn post_read(&mut self) -> io::Result<()> {
         let (qp, key) = (self.id.pair(), self.key);
         let missing = || io::Error::from(io::ErrorKind::NotConnected);
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
-        let read = joined.read.as_mut().ok_or_else(missing)?;
-        let count = (read.take - read.asked).min(PIECE);
-        let (offset, from) = (read.asked as u64, read.from);
-        let mut piece = Sge {
-            addr: read.memory.address() + offset,
-            length: u32::try_from(count).unwrap_or(0),
-            lkey: read.memory.lkey(),
+        let read = joined.read.as_ref().ok_or_else(missing)?;
+        let (offset, from) = (read.part.start as u64, read.from);
+        let (addr, lkey) = match &read.memory {
+            Memory::Registered(memory) => (memory.address() + offset, memory.lkey()),
+            Memory::Copied(_) => (joined.slots.address(READ_SLOT), joined.slots.lkey()),
         };
-        read.asked += count;
+        let mut piece = Sge { addr, length: u32::try_from(read.part.len()).unwrap_or(0), lkey };
         let mut others = [0; 11];
         others[0] = from.address.wrapping_add(offset);
         let [a, b, c, d] = from.key.to_ne_bytes();
@@ -275,8 +304,39 @@ impl QueuePair {
             ..SendWr::EMPTY
         };
         // SAFETY: the queue pair is open. The piece is part of registered memory, which
-        // `read` keeps until the read has completed or the queue pair is destroyed.
+        // `read` keeps until the read has completed or the queue pair is destroyed, or the slot for
+        // reads, which nothing else uses.
         unsafe { joined.queue.domain.post_send(qp, &mut work) }
+    }
+
+    /// The device has read a part. Copies it if it is in the slot, and goes on; what is to be
+    /// reported.
+    fn end_part(&mut self) -> Work {
+        let Some(joined) = &mut self.joined else { return Work::Sent };
+        let Some(read) = &mut joined.read else { return Work::Sent };
+        if let Memory::Copied(buffer) = &mut read.memory {
+            // SAFETY: the device has read the part, and has the slot no more.
+            let bytes = unsafe { joined.slots.bytes(READ_SLOT) };
+            let bytes = &bytes[..read.part.len()];
+            read.is_unwritable |= buffer.write_at(read.at + read.part.start, bytes) != bytes.len();
+        }
+        if !read.advance() {
+            return Work::Read { is_whole: !read.is_unwritable };
+        }
+        match self.post_read() {
+            Ok(()) => Work::Sent,
+            Err(error) => Work::Failed(self.unusable(&error)),
+        }
+    }
+
+    /// Starts a read; without success the target comes back.
+    fn start_read(&mut self, read: Read) -> Result<(), (RecvTarget, io::Error)> {
+        let may = |joined: &&mut Joined| joined.read.is_none() && !joined.is_stopped;
+        let Some(joined) = self.joined.as_mut().filter(may) else {
+            return Err((read.end(), io::ErrorKind::NotConnected.into()));
+        };
+        joined.read = Some(read);
+        self.post_read().or_else(|error| self.take_read().map_or(Ok(()), |target| Err((target, error))))
     }
 }
 
@@ -295,16 +355,10 @@ impl Pair for QueuePair {
         if done.status != 0 {
             return Some(Work::Failed(self.failed(done.status)));
         }
-        let joined = self.joined.as_mut()?;
         if done.number == READ {
-            if joined.read.as_ref().is_some_and(|read| read.asked < read.take) {
-                return Some(match self.post_read() {
-                    Ok(()) => Work::Sent,
-                    Err(error) => Work::Failed(self.unusable(&error)),
-                });
-            }
-            return Some(Work::Read);
+            return Some(self.end_part());
         }
+        let joined = self.joined.as_mut()?;
         let number = u16::try_from(done.number & (RECEIVE - 1)).ok()?;
         if done.number & RECEIVE == 0 {
             joined.ring.complete(number);
@@ -379,21 +433,18 @@ impl Pair for QueuePair {
 
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         let RecvTarget { buffer, at, take } = target;
-        let may = |joined: &&mut Joined| joined.read.is_none() && !joined.is_stopped;
-        let Some(joined) = self.joined.as_mut().filter(may) else {
+        let Some(joined) = &self.joined else {
             return Err((RecvTarget { buffer, at, take }, io::ErrorKind::NotConnected.into()));
         };
         match Registered::new(&joined.domain, buffer, (at, take), Access::Write) {
-            Ok(memory) => joined.read = Some(Read { memory, from, at, take, asked: 0 }),
-            Err((buffer, error)) => return Err((RecvTarget { buffer, at, take }, error)),
+            Ok(memory) => self.start_read(Read::new(Memory::Registered(memory), from, at, take)),
+            Err((buffer, error)) => Err((RecvTarget { buffer, at, take }, error)),
         }
-        match self.post_read() {
-            Ok(()) => Ok(()),
-            Err(error) => match self.take_read() {
-                Some(target) => Err((target, error)),
-                None => Ok(()),
-            },
-        }
+    }
+
+    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        let RecvTarget { buffer, at, take } = target;
+        self.start_read(Read::new(Memory::Copied(buffer), from, at, take))
     }
 
     fn take_read(&mut self) -> Option<RecvTarget> {

@@ -1,16 +1,17 @@
-//! What a completion means for its link: segments that have arrived, and offers that are read.
+//! What a completion means for its link: segments that have arrived, and payloads that are read.
 
 use super::{Link, Pending, REFUSED, State, VerbsTransport, id, vouches};
 use crate::conn::Conn;
 use crate::device::{Device, Pair, Work};
 use crate::wire::{Kind, Offer, Outcome};
 use ofi_core::{Addr, Cause, Errno};
-use ofi_engine::transport::{ConnectRequest, Disposition, Down, LinkEvents, Verdict};
-use ofi_engine::wire::frame::Violation;
+use ofi_engine::transport::{ConnectRequest, Disposition, Down, Incoming, LinkEvents, Verdict};
+use ofi_engine::wire::frame::{MAX_PAYLOAD, Violation};
 
 /// What is left to do for a segment once its slot is free again.
 enum Rest {
     Offered(Offer, Disposition),
+    Remote(Offer, Disposition),
     Outcome(Outcome),
 }
 
@@ -32,8 +33,8 @@ impl<D: Device> VerbsTransport<D> {
                 self.links[slot].conn.hold(at, len)
             }
             Work::Received { slot: at, len } => self.handle_segment(slot, (at, len), false, events, asked),
-            Work::Read => {
-                self.links[slot].conn.finish_read(id(slot), events)?;
+            Work::Read { is_whole } => {
+                self.links[slot].conn.finish_read(id(slot), is_whole, events)?;
                 // The end may be among what is held: the sender learns the outcome before.
                 self.push(slot);
                 self.handle_held(slot, events)
@@ -41,7 +42,7 @@ impl<D: Device> VerbsTransport<D> {
         }
     }
 
-    /// Handles the segments behind an offer that is no longer being read.
+    /// Handles the segments behind a payload that is no longer being read.
     pub(super) fn handle_held(&mut self, slot: usize, events: &mut impl LinkEvents) -> core::result::Result<(), Down> {
         while let Some(segment) = self.links[slot].conn.next_held() {
             self.handle_segment(slot, segment, true, events, None)?;
@@ -80,6 +81,15 @@ impl<D: Device> VerbsTransport<D> {
                 rest = Some(Rest::Offered(offer, answer.map_err(|Violation(what)| Down::violation(what))?));
                 Ok(())
             }
+            (Kind::Remote, State::Open) if arriving.is_complete() => {
+                let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
+                if offer.len > MAX_PAYLOAD {
+                    return Err(Down::violation("the payload of a frame is too long"));
+                }
+                let answer = events.handle_frame(link, segment.header, Incoming::Streaming(offer.len));
+                rest = Some(Rest::Remote(offer, answer.map_err(|Violation(what)| Down::violation(what))?));
+                Ok(())
+            }
             (Kind::Outcome, State::Open) if arriving.is_complete() => {
                 rest = Some(Rest::Outcome(Outcome::parse(segment.bytes).map_err(Down::violation)?));
                 Ok(())
@@ -91,13 +101,15 @@ impl<D: Device> VerbsTransport<D> {
             _ => Err(Down::violation("a segment out of turn")),
         });
         if let Err(why) = received {
-            if let Some(Rest::Offered(_, Disposition::Into(target))) = rest {
+            if let Some(Rest::Offered(_, Disposition::Into(target)) | Rest::Remote(_, Disposition::Into(target))) = rest
+            {
                 events.handle_recv_retry(link, target);
             }
             return Err(why);
         }
         match rest {
             Some(Rest::Offered(offer, answer)) => return conn.take_offer(link, offer, answer, events),
+            Some(Rest::Remote(offer, answer)) => return conn.take_remote(link, offer, answer, events),
             Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),
             None => {}
         }

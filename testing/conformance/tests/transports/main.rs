@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     rows.extend(trials::<tcp::Loopback>(EXPECTED));
     rows.extend(trials::<shm::SharedMemory>(EXPECTED));
     rows.extend(trials::<verbs::Simulated>(EXPECTED));
-    rows.push(verbs_order::trial());
+    rows.extend(verbs_order::trials());
     rows.extend(verbs_hostile::trials());
     if verbs::Hardware::is_named() {
         rows.extend(trials::<verbs::Hardware>(EXPECTED));

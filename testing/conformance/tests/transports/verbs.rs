@@ -21,8 +21,10 @@ use std::time::Duration;
 
 /// Reads take fewer polls than this.
 const READ_POLLS: u32 = 40;
-/// The shortest message that is read where it lies: short, so that random scripts have many.
+/// The shortest payload that is read where it lies: short, so that random scripts have many.
 const READ_FROM: usize = 512;
+/// The same for a world in which most payloads come in segments.
+const RARELY: usize = 100_000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -225,8 +227,8 @@ impl Pair for FakePair {
                     let text = "the peer has no such memory";
                     return Some(Work::Failed(Down::new(Cause::Broken, Errno::ECONNRESET, text)));
                 };
-                target.buffer.write_at(target.at, &bytes[..target.take]);
-                Work::Read
+                let bytes = &bytes[..target.take];
+                Work::Read { is_whole: target.buffer.write_at(target.at, bytes) == bytes.len() }
             }
         })
     }
@@ -286,9 +288,16 @@ impl Pair for FakePair {
         Ok(FakeExposed { wire: self.wire.clone(), side: self.side, place, buffer: Some(buffer) })
     }
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
-        assert!(self.reading.is_none(), "one read at a time");
-        if self.is_stopped || from.key.is_multiple_of(8) {
+        // Now and then a device has no room for a registration.
+        if from.key.is_multiple_of(8) {
             return Err((target, io::ErrorKind::OutOfMemory.into()));
+        }
+        self.read_copied(from, target)
+    }
+    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        assert!(self.reading.is_none(), "one read at a time");
+        if self.is_stopped {
+            return Err((target, io::ErrorKind::NotConnected.into()));
         }
         self.reading = Some(target);
         // The device reads for some polls, in which frames arrive.
@@ -517,9 +526,18 @@ impl Medium for Hardware {
 
 /// Devices of this process.
 #[derive(Debug)]
-pub(crate) struct Simulated(Arc<Mutex<Net>>);
+pub(crate) struct Simulated {
+    net: Arc<Mutex<Net>>,
+    /// Of its transports.
+    read_from: usize,
+}
 
 impl Simulated {
+    /// Devices whose transports leave payloads of that many bytes where they lie.
+    pub(crate) fn reading_from(read_from: usize) -> Self {
+        Self { net: Arc::default(), read_from }
+    }
+
     /// A transport before each of whose looks at its completions others make progress.
     pub(crate) fn with_others(&self, others: impl FnMut() + Send + 'static) -> VerbsTransport<FakeDevice> {
         self.transport(true, Meanwhile(Some(Box::new(others))))
@@ -537,19 +555,19 @@ impl Simulated {
     fn transport(&self, listens: bool, meanwhile: Meanwhile) -> VerbsTransport<FakeDevice> {
         let account = Arc::new(Account::new(usize::MAX));
         let connect_deadline = Duration::from_secs(10);
-        let settings = Settings { connect_deadline, account, read_from: READ_FROM };
+        let settings = Settings { connect_deadline, account, read_from: self.read_from };
         VerbsTransport::new(self.new_device(listens, meanwhile), settings)
     }
 
     fn new_device(&self, listens: bool, meanwhile: Meanwhile) -> FakeDevice {
-        let mut net = lock(&self.0);
+        let mut net = lock(&self.net);
         net.ports += 1;
         let addr = SocketAddr::from(([10, 0, 0, 1], net.ports));
         let reports = Reports::new();
         if listens {
             net.listeners.insert(addr, reports.clone());
         }
-        FakeDevice { meanwhile, addr, net: self.0.clone(), reports, generation: 0 }
+        FakeDevice { meanwhile, addr, net: self.net.clone(), reports, generation: 0 }
     }
 }
 
@@ -559,8 +577,8 @@ impl Medium for Simulated {
 
     const NAME: &'static str = "verbs_sim";
 
-    fn new(_: &mut Rng) -> Self {
-        Self(Arc::default())
+    fn new(rng: &mut Rng) -> Self {
+        Self::reading_from(if rng.u8(0..4) > 0 { READ_FROM } else { RARELY })
     }
 
     fn open(&mut self, _: &mut Rng) -> Self::Carrier {
@@ -585,7 +603,7 @@ impl Medium for Simulated {
     }
 
     fn break_links(&self) {
-        for wire in &lock(&self.0).wires {
+        for wire in &lock(&self.net).wires {
             lock(wire).iter_mut().for_each(|side| side.end("the device is removed"));
         }
     }

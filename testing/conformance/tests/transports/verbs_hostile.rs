@@ -1,5 +1,5 @@
-//! A peer of the verbs transport that breaks the rules of offers: that ends its link, and nothing
-//! else. It writes its segments by hand (`providers/verbs/src/wire.rs`).
+//! A peer of the verbs transport that breaks the rules of payloads that are read: that ends its
+//! link, and nothing else. It writes its segments by hand (`providers/verbs/src/wire.rs`).
 
 use crate::verbs::Simulated;
 use fastrand::Rng;
@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use ofi_conformance::Medium;
 use ofi_core::{Addr, Cause};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
-use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
+use ofi_engine::wire::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo, Violation};
 use ofi_memory::Buffer;
 use ofi_verbs::device::{Device, Event, Pair, Work};
 
@@ -16,13 +16,14 @@ const HELLO: u8 = 1;
 const FRAME: u8 = 3;
 const OFFER: u8 = 7;
 const OUTCOME: u8 = 8;
-/// Bytes of the message that is offered.
+const REMOTE: u8 = 9;
+/// Bytes of the payload that is to be read.
 const LEN: u64 = 4096;
 /// Polls until everything that can happen has.
 const POLLS: usize = 100;
 
-/// The private data of a request: version 2, 32 slots of 8 KiB.
-const GRANT: [u8; 12] = [b'O', b'F', b'I', b'V', 2, 0, 32, 0, 0, 0x20, 0, 0];
+/// The private data of a request: version 3, 32 slots of 8 KiB.
+const GRANT: [u8; 12] = [b'O', b'F', b'I', b'V', 3, 0, 32, 0, 0, 0x20, 0, 0];
 
 fn segment(kind: u8, header: &[u8], credits: u16, len: usize, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![kind, u8::try_from(header.len()).expect("headers are short")];
@@ -38,13 +39,28 @@ fn request() -> Vec<u8> {
     Frame::Rts { id: 1, len: LEN, info }.encode().to_vec()
 }
 
-fn offer(number: u32, len: u64) -> Vec<u8> {
+/// A payload that is to be read.
+fn to_read(kind: u8, header: &[u8], number: u32, len: u64) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     // A key that no memory has; the victim's device takes long to find that out.
     bytes.extend(39u32.to_le_bytes());
     bytes.extend(0u64.to_le_bytes());
     bytes.extend(len.to_le_bytes());
-    segment(OFFER, &request(), 0, bytes.len(), &bytes)
+    segment(kind, header, 0, bytes.len(), &bytes)
+}
+
+fn offer(number: u32, len: u64) -> Vec<u8> {
+    to_read(OFFER, &request(), number, len)
+}
+
+fn remote(number: u32, len: u64) -> Vec<u8> {
+    to_read(REMOTE, &Frame::Data { token: 1 }.encode(), number, len)
+}
+
+/// A short message.
+fn message() -> Vec<u8> {
+    let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+    segment(FRAME, &Frame::Eager { id: 2, info }.encode(), 0, 1, &[7])
 }
 
 /// What the victim's engine hears of the connection.
@@ -56,7 +72,7 @@ enum Heard {
     Down,
 }
 
-/// The victim's engine: declines every offer, or takes it.
+/// The victim's engine: declines every offer and drops every frame, or takes all.
 #[derive(Debug, Default)]
 struct Victim {
     takes: bool,
@@ -77,9 +93,14 @@ impl LinkEvents for Victim {
     fn handle_connected(&mut self, _: LinkId, _: &[u8]) -> Result<(), Down> {
         Ok(())
     }
-    fn handle_frame(&mut self, _: LinkId, _: &[u8], _: Incoming<'_>) -> Result<Disposition, Violation> {
+    fn handle_frame(&mut self, _: LinkId, _: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         self.heard.push(Heard::Frame);
-        Ok(Disposition::Done)
+        Ok(match payload {
+            Incoming::Streaming(take) if self.takes => {
+                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take })
+            }
+            _ => Disposition::Done,
+        })
     }
     fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
         self.heard.push(Heard::Offer);
@@ -172,7 +193,7 @@ fn rules() {
     assert_eq!((victim.offered(), victim.down.is_none()), (2, true));
     is_ended(&send(&[offer(0, 0)]), "an offer of no bytes");
     is_ended(&send(&[offer(0, u64::MAX)]), "or of too many");
-    is_ended(&send(&[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 1])]), "an offer that was not made");
+    is_ended(&send(&[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 1])]), "a payload that was not there to be read");
     is_ended(&send(&[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 2])]), "neither yes nor no");
     // In the middle of a frame.
     let partial = segment(FRAME, &request(), 0, 9000, &[7; 100]);
@@ -181,17 +202,33 @@ fn rules() {
     // The peer returns no credits, so the victim's answers wait: their number is bounded.
     let many: Vec<_> = (0..80).map(|number| offer(number, LEN)).collect();
     let victim = send(&many);
-    is_ended(&victim, "more offers than a side may have open");
+    is_ended(&victim, "more payloads to read than a side may have open");
     assert!((33..80).contains(&victim.offered()), "{}", victim.offered());
+}
+
+fn rules_of_remote_frames() {
+    let victim = send(&[remote(0, LEN), remote(1, LEN)]);
+    assert_eq!((victim.heard.as_slice(), victim.down.is_none()), (&[Heard::Frame; 2][..], true));
+    is_ended(&send(&[remote(0, 0)]), "an offer of no bytes");
+    is_ended(&send(&[remote(0, MAX_PAYLOAD as u64 + 1)]), "the payload of a frame is too long");
+    let partial = segment(FRAME, &request(), 0, 9000, &[7; 100]);
+    is_ended(&send(&[partial, remote(0, LEN)]), "out of turn");
+    let many: Vec<_> = (0..80).map(|number| remote(number, LEN)).collect();
+    is_ended(&send(&many), "more payloads to read than a side may have open");
 }
 
 /// A frame that has arrived behind an offer is not lost when the peer goes before the payload is
 /// read.
 fn what_arrived_stays() {
-    let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
-    let frame = segment(FRAME, &Frame::Eager { id: 2, info }.encode(), 0, 1, &[7]);
-    let victim = send_to(true, &[offer(0, LEN), frame]);
+    let victim = send_to(true, &[offer(0, LEN), message()]);
     assert_eq!(victim.heard, [Heard::Offer, Heard::TargetBack, Heard::Frame, Heard::Down], "{:?}", victim.down);
+}
+
+/// A frame that has arrived behind a remote one is not handled when that is lost: it would be out
+/// of order.
+fn what_follows_a_lost_frame_is_lost() {
+    let victim = send_to(true, &[message(), remote(0, LEN), message()]);
+    assert_eq!(victim.heard, [Heard::Frame, Heard::Frame, Heard::TargetBack, Heard::Down], "{:?}", victim.down);
 }
 
 /// The tests of this file.
@@ -204,6 +241,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     vec![
         trial("a_peer_that_breaks_the_rules_of_offers_ends_its_link", rules),
+        trial("a_peer_that_breaks_the_rules_of_remote_frames_ends_its_link", rules_of_remote_frames),
         trial("what_arrived_behind_an_offer_is_handled_before_the_end", what_arrived_stays),
+        trial("what_arrived_behind_a_lost_frame_is_lost", what_follows_a_lost_frame_is_lost),
     ]
 }

@@ -1,4 +1,5 @@
-//! The order of events of one poll during which the peer answers what the poll has just sent.
+//! The order of events of a payload: of one poll during which the peer answers what the poll has just
+//! sent, and of a payload whose target cannot be written.
 
 use crate::verbs::Simulated;
 use fastrand::Rng;
@@ -25,29 +26,36 @@ enum Heard {
     Sent,
     /// The whole payload has arrived.
     Arrived(LinkId),
+    /// The payload cannot be written.
+    Failed,
     /// The peer's frame without a payload has arrived.
     Answered,
 }
 
 #[derive(Debug, Default)]
-struct Log(Vec<Heard>);
+struct Log {
+    heard: Vec<Heard>,
+    /// The receive buffers have room for one byte only, and no other can be written.
+    is_short: bool,
+}
 
 impl LinkEvents for Log {
     fn handle_connect_request(&mut self, _: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
         Verdict::Accept(Vec::new())
     }
     fn handle_connected(&mut self, _: LinkId, _: &[u8]) -> Result<(), Down> {
-        self.0.push(Heard::Open);
+        self.heard.push(Heard::Open);
         Ok(())
     }
     fn handle_frame(&mut self, _: LinkId, _: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         Ok(match payload {
             Incoming::Complete(_) => {
-                self.0.push(Heard::Answered);
+                self.heard.push(Heard::Answered);
                 Disposition::Done
             }
             Incoming::Streaming(take) => {
-                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take })
+                let room = if self.is_short { 1 } else { take };
+                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; room]), at: 0, take })
             }
         })
     }
@@ -55,16 +63,18 @@ impl LinkEvents for Log {
         Err(Violation("an offer"))
     }
     fn handle_recv_done(&mut self, link: LinkId, _: RecvTarget) -> Result<(), Violation> {
-        self.0.push(Heard::Arrived(link));
+        self.heard.push(Heard::Arrived(link));
         Ok(())
     }
     fn handle_send_done(&mut self, _: LinkId, _: Token, _: Buffer) {
-        self.0.push(Heard::Sent);
+        self.heard.push(Heard::Sent);
     }
     fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
     fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
     fn handle_recv_retry(&mut self, _: LinkId, _: RecvTarget) {}
-    fn handle_recv_failed(&mut self, _: LinkId, _: RecvTarget, _: Down) {}
+    fn handle_recv_failed(&mut self, _: LinkId, _: RecvTarget, _: Down) {
+        self.heard.push(Heard::Failed);
+    }
     fn handle_send_failed(&mut self, _: LinkId, _: Token, _: Buffer, _: Down) {}
     fn handle_send_room(&mut self, _: LinkId) {}
     fn handle_link_down(&mut self, _: LinkId, why: Down) {
@@ -72,17 +82,41 @@ impl LinkEvents for Log {
     }
 }
 
+/// A payload whose receive buffer cannot be written fails, in segments or read where it lies; its
+/// sender gets it back, and the link carries the next frame.
+fn an_unwritable_target_fails_alone(read_from: usize) {
+    let mut net = Simulated::reading_from(read_from);
+    let mut receiver = net.open(&mut Rng::with_seed(0));
+    let to = receiver.local_addr();
+    let mut sender = net.open(&mut Rng::with_seed(0));
+    let (mut sent, mut seen) = (Log::default(), Log { is_short: true, ..Log::default() });
+    let mut poll = |sender: &mut <Simulated as Medium>::Carrier, sent: &mut Log, seen: &mut Log| {
+        for _ in 0..MOST_POLLS {
+            sender.poll(sent);
+            receiver.poll(seen);
+        }
+    };
+    let link = sender.connect(&to, &[]).expect("the simulated device has room");
+    poll(&mut sender, &mut sent, &mut seen);
+    let mut buffer = Some(Buffer::Owned(vec![7; LEN]));
+    let payload = Payload { buffer: &mut buffer, from: 0, len: LEN, token: Token(1), inject: false };
+    assert_eq!(sender.submit(link, &Frame::Data { token: 1 }.encode(), payload, Urgency::Posted), Submitted::Kept);
+    assert_eq!(sender.submit_control(link, &Frame::Ack { id: 1 }.encode(), Urgency::Control), ControlSubmitted::Taken);
+    poll(&mut sender, &mut sent, &mut seen);
+    assert_eq!((sent.heard, seen.heard), (vec![Heard::Open, Heard::Sent], vec![Heard::Failed, Heard::Answered]));
+}
+
 /// A payload is reported as sent before its answer, which one poll can read after it has sent the
 /// payload's last part.
-fn sent_before_answered() {
-    let mut net = Simulated::new(&mut Rng::with_seed(0));
+fn sent_before_answered(read_from: usize) {
+    let mut net = Simulated::reading_from(read_from);
     let receiver = Arc::new(Mutex::new(net.open(&mut Rng::with_seed(0))));
     let to = receiver.lock().expect("one thread").local_addr();
     let mut seen = Log::default();
     let mut sender = net.with_others(move || {
         let mut receiver = receiver.lock().expect("one thread");
         receiver.poll(&mut seen);
-        for heard in seen.0.drain(..) {
+        for heard in seen.heard.drain(..) {
             let Heard::Arrived(link) = heard else { panic!("{heard:?} at the receiver") };
             let submitted = receiver.submit_control(link, &Frame::Ack { id: 1 }.encode(), Urgency::Control);
             assert_eq!(submitted, ControlSubmitted::Taken);
@@ -90,7 +124,7 @@ fn sent_before_answered() {
     });
     let (mut log, mut polls) = (Log::default(), 0);
     let mut until = |sender: &mut <Simulated as Medium>::Carrier, log: &mut Log, what| {
-        while !log.0.contains(&what) {
+        while !log.heard.contains(&what) {
             sender.poll(log);
             polls += 1;
             assert!(polls < MOST_POLLS, "{what:?} does not happen: {log:?}");
@@ -102,13 +136,20 @@ fn sent_before_answered() {
     let payload = Payload { buffer: &mut buffer, from: 0, len: LEN, token: Token(1), inject: false };
     assert_eq!(sender.submit(link, &Frame::Data { token: 1 }.encode(), payload, Urgency::Posted), Submitted::Kept);
     until(&mut sender, &mut log, Heard::Answered);
-    assert_eq!(log.0, [Heard::Open, Heard::Sent, Heard::Answered]);
+    assert_eq!(log.heard, [Heard::Open, Heard::Sent, Heard::Answered]);
 }
 
-/// The test of this file.
-pub(crate) fn trial() -> Trial {
-    Trial::test("verbs_sim::a_payload_is_sent_before_its_answer", || {
-        sent_before_answered();
-        Ok(())
-    })
+/// The tests of this file.
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name, test: fn(usize)| {
+        Trial::test(format!("verbs_sim::{name}"), move || {
+            // In segments, and read where it lies.
+            [LEN + 1, LEN].into_iter().for_each(test);
+            Ok(())
+        })
+    };
+    vec![
+        trial("a_payload_is_sent_before_its_answer", sent_before_answered),
+        trial("a_payload_whose_target_cannot_be_written_fails_alone", an_unwritable_target_fails_alone),
+    ]
 }
