@@ -4,7 +4,7 @@
 //! through a [`LinkEvents`]. The engine cannot call the transport from an event: the call that
 //! reports the event borrows the transport as a whole, so answers wait until it returns.
 
-use crate::wire::frame::{Header, MAX_PAYLOAD, Violation};
+use crate::wire::frame::{Header, MAX_PAYLOAD, MOST_EAGER, Violation};
 use core::time::Duration;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -257,6 +257,10 @@ pub trait Transport: Send + Sized + 'static {
     const INLINE_MAX: usize = 0;
     /// The longest message that [`Transport::offer`] is asked to take, in bytes.
     const MAX_OFFER: usize = MAX_PAYLOAD;
+    /// The longest payload of a frame of a one-sided write, in bytes, at most [`MAX_PAYLOAD`]. A
+    /// transport that keeps the order of all frames overrides it: longer ones [need not keep
+    /// it](crate::wire::frame::Frame::is_unordered), and the frames of writes must.
+    const MAX_WRITE: usize = MOST_EAGER;
 
     /// The address at which peers reach this endpoint.
     fn local_addr(&self) -> Addr;

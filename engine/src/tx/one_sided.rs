@@ -10,7 +10,7 @@ use crate::peer::Peers;
 use crate::peer::link::{LeftWrites, Link, Unperformed};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, Down, LinkId, Payload, Submitted, Token, Transport, Urgency};
-use crate::wire::frame::{AckMode, Frame, Header, MOST_EAGER, MessageInfo};
+use crate::wire::frame::{AckMode, Frame, Header, MessageInfo};
 use crate::wire::one_sided::{Action, RemoteAddr};
 use ofi_core::atomic::AtomicKind;
 use ofi_core::{Errno, FiAddr, OpFlags};
@@ -130,14 +130,14 @@ impl Access {
 
 impl OneSided {
     /// The next frame, and the length of its payload.
-    fn next_frame(&self, id: u32) -> Option<(Frame, usize)> {
+    fn next_frame<T: Transport>(&self, id: u32) -> Option<(Frame, usize)> {
         let range = self.remote.get(self.range)?;
         let ends = self.range + 1 == self.remote.len();
         let place = RemoteAddr { key: range.key, addr: range.addr.wrapping_add(self.at) };
         Some(match self.what {
             What::Write { commit } => {
                 let left = range.len - self.at;
-                let len = left.min(MOST_EAGER as u64);
+                let len = left.min(T::MAX_WRITE as u64);
                 let (more, last) = (left - len, ends && left == len);
                 let data = self.data.filter(|_| last);
                 (Frame::Write { id, place, more, last, commit, data, performed: 0 }, to_usize(len))
@@ -421,7 +421,7 @@ impl Tx {
             return Issue::Some;
         }
         loop {
-            let Some((frame, len)) = op.next_frame(number) else { return Issue::All };
+            let Some((frame, len)) = op.next_frame::<T>(number) else { return Issue::All };
             if !op.can_leave(link) {
                 return Issue::Some;
             }

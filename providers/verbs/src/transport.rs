@@ -16,7 +16,7 @@ use ofi_engine::transport::{
     ConnectRequest, ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token,
     Transport, Urgency,
 };
-use ofi_engine::wire::frame::Header;
+use ofi_engine::wire::frame::{Header, MAX_PAYLOAD};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
 use slab::Slab;
@@ -426,6 +426,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
     type Request = Pending<D::Pair>;
     const POLLED: bool = true;
     const MAX_OFFER: usize = MAX_OFFER;
+    const MAX_WRITE: usize = MAX_PAYLOAD;
 
     fn local_addr(&self) -> Addr {
         self.device.local_addr().into()

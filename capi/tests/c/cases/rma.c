@@ -62,6 +62,59 @@ CASE(rma_on_connected_endpoints)
 	moves_bytes(&SIDED_MSG);
 }
 
+static void finish(struct pair *p, size_t count)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+
+	while (count--)
+		CHECK(next(&p->a, &p->b, &entry, &err, 10) == 1);
+}
+
+CASE(rma_long_ranges_keep_their_bytes_and_their_order)
+{
+	enum { MOST = 3 << 20, COUNT = 6, ALL = COUNT * MOST + 64 };
+	const size_t lens[] = { 1 << 18, (1 << 18) + 1, 1 << 20, (1 << 20) + 3, MOST };
+	char *source = malloc(ALL), *target = malloc(ALL), *result = malloc(ALL);
+	struct pair p;
+	struct region r;
+	size_t i, n;
+
+	CHECK(source && target && result);
+	for (i = 0; i < ALL; i++)
+		source[i] = (char) (i * 31 + i / 4093);
+	meet(&p, &SIDED);
+	expose(&p.b, &r, target, ALL);
+	for (n = 0; n < ARRAY(lens); n++) {
+		size_t len = lens[n], whole = COUNT * len;
+
+		memset(target, 0, ALL);
+		memset(result, 0, ALL);
+		/* All at once, from and to odd places. */
+		for (i = 0; i < COUNT; i++)
+			POST(fi_write(p.a.ep, source + 1 + i * len, len, NULL, p.to_b, r.addr + 7 + i * len, r.key, &contexts[i]));
+		finish(&p, COUNT);
+		for (i = 0; i < COUNT; i++)
+			POST(fi_read(p.a.ep, result + 3 + i * len, len, NULL, p.to_b, r.addr + 7 + i * len, r.key, &contexts[i]));
+		finish(&p, COUNT);
+		CHECK(!memcmp(result + 3, source + 1, whole) && !result[2] && !result[3 + whole]);
+		CHECK(!memcmp(target + 7, source + 1, whole) && !target[6] && !target[7 + whole]);
+		if (!(p.a.info->tx_attr->msg_order & FI_ORDER_RMA_WAW) || p.a.info->ep_attr->max_order_waw_size < len)
+			continue;
+		/* The second write to a place stays. */
+		POST(fi_write(p.a.ep, source + 9, len, NULL, p.to_b, r.addr, r.key, &contexts[1]));
+		POST(fi_write(p.a.ep, "the last", 8, NULL, p.to_b, r.addr + len - 8, r.key, &contexts[2]));
+		finish(&p, 2);
+		arrives(target + len - 8, "the last", 8);
+		CHECK(!memcmp(target, source + 9, len - 8));
+	}
+	hide(&r);
+	part(&p);
+	free(source);
+	free(target);
+	free(result);
+}
+
 CASE(rma_of_no_bytes_completes)
 {
 	struct fi_rma_iov none = { 0 };
