@@ -6,6 +6,7 @@ mod same_process;
 mod shm;
 mod tcp;
 mod verbs;
+mod verbs_hardware;
 mod verbs_hostile;
 mod verbs_order;
 mod wire;
@@ -25,8 +26,8 @@ fn main() -> ExitCode {
     rows.extend(trials::<verbs::Simulated>(EXPECTED));
     rows.extend(verbs_order::trials());
     rows.extend(verbs_hostile::trials());
-    if verbs::Hardware::is_named() {
-        rows.extend(trials::<verbs::Hardware>(EXPECTED));
+    if verbs_hardware::Hardware::is_named() {
+        rows.extend(trials::<verbs_hardware::Hardware>(EXPECTED));
     }
     rows.extend(trials::<same_process::SameProcess>(EXPECTED));
     rows.extend(faulty::trials());
