@@ -1,5 +1,5 @@
-//! The order of events of a payload: of one poll during which the peer answers what the poll has just
-//! sent, and of a payload whose target cannot be written.
+//! The order of events of a payload: of one poll during which the peer answers what the poll has
+//! just sent, and of a payload whose target cannot be written.
 
 use crate::verbs::Simulated;
 use fastrand::Rng;
