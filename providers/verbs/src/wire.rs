@@ -11,7 +11,8 @@
 //! Bye       length 0: nothing follows
 //! Offer     length 24; bytes: the header of a message's request, then what the receiver's device
 //!           may read: number u32 · key u32 · address u64 · length u64
-//! Remote    as an offer, with the header of any frame: one whose payload the receiver's device reads
+//! Remote    as an offer, with the header of any other frame, whose payload the receiver's device
+//!           reads
 //! Outcome   length 5; bytes: the number of either u32 · 1 if the payload was read, 0 if not u8
 //!
 //! private data of a request and its answer: "OFIV" · version u16 · slots u16 · bytes of a slot u32
@@ -163,9 +164,10 @@ impl Offer {
 /// What became of an offer, or of a frame whose payload is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// The number of the offer.
+    /// The number of the payload.
     pub(crate) number: u32,
-    /// The payload was read; otherwise, only for an offer, the receiver asks for it as for any other.
+    /// The payload was read; otherwise, for an offer alone, the receiver asks for it as for any
+    /// other.
     pub(crate) was_read: bool,
 }
 

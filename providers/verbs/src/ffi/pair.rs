@@ -27,7 +27,8 @@ const RECEIVE: u64 = 1 << 15;
 const READ: u64 = RECEIVE | 1 << 14;
 /// Reads of a connection that the devices carry out at a time.
 const READS: u8 = 1;
-/// Bytes that are read at once into registered memory: less than the longest message of any device (8 MiB on rxe).
+/// Bytes that are read at once into registered memory: less than the longest message of any device
+/// (8 MiB on rxe).
 const PIECE: usize = 4 << 20;
 /// Bits of a work request's number below the key.
 const NUMBER_BITS: u32 = 16;
@@ -69,8 +70,8 @@ pub struct QueuePair {
     pub(super) joined: Option<Joined>,
 }
 
-/// A queue pair with its slots: those for receiving, those for sending, and one for reads. Its domain is its own, so that the
-/// peer's keys reach no memory but what is exposed to that peer.
+/// A queue pair with its slots: those for receiving, those for sending, and one for reads. Its
+/// domain is its own, so that the peer's keys reach no memory but what is exposed to that peer.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
