@@ -181,8 +181,8 @@ impl<P: Pair> Conn<P> {
         self.offers.reading.is_some()
     }
 
-    /// A segment has arrived behind the payload that is being read: only the credits that it returns
-    /// count already.
+    /// A segment has arrived behind the payload that is being read: only the credits that it
+    /// returns count already.
     pub(crate) fn hold(&mut self, slot: u16, len: usize) -> Result<(), Down> {
         let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
         let Segment { kind, credits, .. } = Segment::parse(bytes).map_err(Down::violation)?;
