@@ -4,6 +4,7 @@
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use ofi_harness::{Headers, Program, Run, fabric, in_ci, is_sanitized, target};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -233,7 +234,10 @@ fn trials() -> Result<Vec<Trial>, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // A case waits as much as it runs.
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    arguments.test_threads.get_or_insert(2 * cores);
     match trials() {
         Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
         Err(error) => {

@@ -1,5 +1,6 @@
 //! Runs other programs.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,8 +22,13 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
 
 /// Runs a command in the repository's root and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    output_in(&root(), command)
+}
+
+/// The same in another folder.
+fn output_in(folder: &Path, command: &mut Command) -> Result<String, String> {
     let shown = format!("{command:?}").replace('"', "");
-    let output = command.current_dir(root()).output().map_err(|error| format!("{shown}: {error}"))?;
+    let output = command.current_dir(folder).output().map_err(|error| format!("{shown}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         Ok(text)
@@ -35,6 +41,35 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 /// Runs a command in the repository's root and returns the JSON that it prints.
 pub(crate) fn json(command: &mut Command) -> Result<serde_json::Value, String> {
     serde_json::from_str(&output(command)?).map_err(|error| error.to_string())
+}
+
+/// A test program.
+#[derive(Debug)]
+pub(crate) struct TestProgram {
+    /// The folder of its crate, in which cargo runs it.
+    pub(crate) folder: PathBuf,
+    /// The name of its target.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+impl TestProgram {
+    /// Runs it as cargo does, and returns its standard output.
+    pub(crate) fn output<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String, String> {
+        output_in(&self.folder, Command::new(&self.path).args(arguments).env("CARGO_MANIFEST_DIR", &self.folder))
+    }
+}
+
+/// Builds test programs with `cargo test` and these arguments, and returns them.
+pub(crate) fn test_programs(arguments: &[&str]) -> Result<Vec<TestProgram>, String> {
+    let said = output(cargo(&["test", "--no-run", "--message-format", "json"]).args(arguments))?;
+    let program = |line: &str| {
+        let message = serde_json::from_str::<serde_json::Value>(line).ok()?;
+        let path = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?.into();
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        Some(TestProgram { folder, name: message["target"]["name"].as_str()?.to_owned(), path })
+    };
+    Ok(said.lines().filter_map(program).collect())
 }
 
 /// `cargo` with arguments.

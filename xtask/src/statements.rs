@@ -3,10 +3,10 @@
 //! `COUNTS` records the number of verdicts of each kind per list.
 
 use crate::disk;
-use crate::run::{Outcome, cargo, json, output, root};
+use crate::run::{Outcome, cargo, json, root, test_programs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The header of `COUNTS`.
 const HEAD: &str = "\
@@ -275,21 +275,30 @@ struct Ran {
     rust: BTreeSet<(String, String)>,
 }
 
+/// The program of the cases, which takes one filter only.
+const CASES: &str = "statements";
+
 /// Arguments that make a test program's output easy to parse.
 const READABLE: [&str; 2] = ["--color=never", "--format=pretty"];
 
 impl Ran {
     fn now(named: &BTreeMap<&str, BTreeSet<&str>>) -> Result<Self, String> {
         let mut ran = Self::default();
-        let arguments = ["test", "-q", "-p", "ofi-capi", "--test", "statements", "--", "ours::"];
-        ran.cases(&output(cargo(&arguments).args(READABLE))?);
+        // All at once, as `cargo test --workspace` builds them: with the features of one crate
+        // alone, what it depends on would be built again.
+        let programs = test_programs(&["--workspace"])?;
+        let folders = folders()?;
+        for program in programs.iter().filter(|program| program.name == CASES) {
+            ran.cases(&program.output(["ours::"].iter().chain(&READABLE))?);
+        }
         for (of, names) in named {
-            let mut test = cargo(&["test", "-q", "-p", of]);
-            test.args(targets(of)?).args(["--", "--exact", "--show-output"]).args(READABLE).args(names);
-            let text = output(&mut test)?;
-            let without = skipped(&text);
-            let passed = passed(&text).filter(|name| !without.contains(name));
-            ran.rust.extend(passed.map(|name| ((*of).to_owned(), name.to_owned())));
+            let folder = folder_of(of, &folders)?;
+            for program in programs.iter().filter(|program| program.folder == *folder && program.name != CASES) {
+                let text = program.output(["--exact", "--show-output"].iter().chain(&READABLE).chain(names))?;
+                let without = skipped(&text);
+                let passed = passed(&text).filter(|name| !without.contains(name));
+                ran.rust.extend(passed.map(|name| ((*of).to_owned(), name.to_owned())));
+            }
         }
         Ok(ran)
     }
@@ -327,22 +336,18 @@ fn skipped(text: &str) -> BTreeSet<&str> {
     out
 }
 
-/// Cargo arguments for a crate's test programs, except the cases, which take one filter only.
-fn targets(of: &str) -> Result<Vec<String>, String> {
+fn folder_of<'a>(of: &str, folders: &'a BTreeMap<String, PathBuf>) -> Result<&'a PathBuf, String> {
+    folders.get(of).ok_or_else(|| format!("statements: a verdict names the crate {of}, which does not exist"))
+}
+
+/// The folder of each crate.
+fn folders() -> Result<BTreeMap<String, PathBuf>, String> {
     let metadata = json(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let package = packages.into_iter().find(|package| package["name"] == of);
-    let package = package.ok_or_else(|| format!("statements: a verdict names the crate {of}, which does not exist"))?;
-    let mut out = Vec::new();
-    for target in package["targets"].as_array().into_iter().flatten() {
-        let name = target["name"].as_str().unwrap_or_default();
-        match target["kind"][0].as_str() {
-            Some("test") if name != "statements" => out.extend(["--test".to_owned(), name.to_owned()]),
-            Some("lib" | "cdylib") => out.push("--lib".to_owned()),
-            _ => {}
-        }
-    }
-    Ok(out)
+    let folder = |package: &serde_json::Value| {
+        let folder = Path::new(package["manifest_path"].as_str()?).parent()?.to_owned();
+        Some((package["name"].as_str()?.to_owned(), folder))
+    };
+    Ok(metadata["packages"].as_array().into_iter().flatten().filter_map(folder).collect())
 }
 
 #[cfg(test)]
@@ -471,10 +476,9 @@ mod tests {
     }
 
     #[test]
-    fn the_test_programs_of_a_crate_leave_the_cases_out() {
-        let targets = targets("ofi-capi").unwrap();
-        assert!(targets.contains(&"--lib".to_owned()) && targets.contains(&"c_programs".to_owned()), "{targets:?}");
-        assert!(!targets.contains(&"statements".to_owned()), "{targets:?}");
-        assert!(super::targets("no-such-crate").is_err());
+    fn the_folder_of_each_crate_is_known() {
+        let folders = folders().unwrap();
+        assert_eq!(folder_of("ofi-capi", &folders), Ok(&root().join("capi")));
+        assert!(folder_of("no-such-crate", &folders).is_err());
     }
 }

@@ -5,7 +5,7 @@ use crate::bench::guest;
 use crate::clients::mpich_rounds;
 use crate::disk;
 use crate::rdma_vm::{boot, cc, needs};
-use crate::run::{Outcome, cargo, output, root, run};
+use crate::run::{Outcome, cargo, output, root, run, test_programs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -106,7 +106,7 @@ pub(crate) fn verbs(options: &Options) -> Outcome {
         runs.push("suites");
     }
     run(&mut cargo(&["build", "-p", "ofi-capi"]))?;
-    strip(&disk::target().join("debug/libfabric.so").to_string_lossy(), &share.join("libfabric.so.1"))?;
+    strip(&disk::target().join("debug/libfabric.so"), &share.join("libfabric.so.1"))?;
     if is_asked(Part::Pingpong) {
         runs.push("pingpong");
     }
@@ -203,17 +203,13 @@ fn mpi(to: &Path) -> Outcome {
 }
 
 /// The program of a suite, as cargo reports it.
-fn suite_program(suite: &str) -> Result<String, String> {
-    let mut build = cargo(&["test", "-p", "ofi-conformance", "--test", suite, "--no-run", "--message-format", "json"]);
-    let said = output(&mut build)?;
-    let messages = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let program = messages
-        .filter(|message| message["target"]["name"] == suite)
-        .find_map(|message| message["executable"].as_str().map(str::to_owned));
-    program.ok_or_else(|| format!("cargo names no program for the suite {suite}"))
+fn suite_program(suite: &str) -> Result<PathBuf, String> {
+    let built = test_programs(&["-p", "ofi-conformance", "--test", suite])?;
+    let program = built.into_iter().find(|program| program.name == suite);
+    program.map(|program| program.path).ok_or_else(|| format!("cargo names no program for the suite {suite}"))
 }
 
 /// Copies a program without debug information: the guest reads it over a slow share.
-fn strip(from: &str, to: &Path) -> Outcome {
+fn strip(from: &Path, to: &Path) -> Outcome {
     run(Command::new("strip").args(["-g", "-o"]).arg(to).arg(from))
 }
