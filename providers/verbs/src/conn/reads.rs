@@ -61,57 +61,32 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// The peer offers a payload; `answer` says where it goes. The caller has handled its request.
-    pub(crate) fn take_offer(
+    /// The peer offers a payload, or a remote frame has arrived; `answer` says where the payload
+    /// goes. The caller has handled the request or the frame.
+    pub(crate) fn take_payload(
         &mut self,
         link: LinkId,
-        offer: Offer,
+        (offer, is_offer): (Offer, bool),
         answer: Disposition,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
         let Offer { number, place, .. } = offer;
         let target = match answer {
-            Disposition::Done => return self.tell(number, false),
+            Disposition::Done => return self.tell(number, !is_offer),
             Disposition::Into(target) => target,
         };
         if target.take == 0 {
             events.handle_recv_done(link, target).map_err(violation)?;
             return self.tell(number, true);
         }
-        match self.pair.read(place, target) {
-            Ok(()) => {
-                self.offers.reading = Some(Reading { number, is_offer: true });
-                Ok(())
-            }
-            Err((target, why)) => {
-                self.note_copy(Way::In, &why);
-                events.handle_recv_retry(link, target);
-                self.tell(number, false)
-            }
-        }
-    }
-
-    /// A remote frame has arrived; `answer` says where its payload goes. The caller has handled the
-    /// frame.
-    pub(crate) fn take_remote(
-        &mut self,
-        link: LinkId,
-        offer: Offer,
-        answer: Disposition,
-        events: &mut impl LinkEvents,
-    ) -> Result<(), Down> {
-        let Offer { number, place, .. } = offer;
-        let target = match answer {
-            Disposition::Done => return self.tell(number, true),
-            Disposition::Into(target) => target,
-        };
-        if target.take == 0 {
-            events.handle_recv_done(link, target).map_err(violation)?;
-            return self.tell(number, true);
-        }
-        self.offers.reading = Some(Reading { number, is_offer: false });
+        self.offers.reading = Some(Reading { number, is_offer });
         let Err((target, why)) = self.pair.read(place, target) else { return Ok(()) };
         self.note_copy(Way::In, &why);
+        if is_offer {
+            self.offers.reading = None;
+            events.handle_recv_retry(link, target);
+            return self.tell(number, false);
+        }
         let Err((target, why)) = self.pair.read_copied(place, target) else { return Ok(()) };
         self.offers.reading = None;
         events.handle_recv_retry(link, target);

@@ -10,8 +10,12 @@ use ofi_engine::wire::frame::{MAX_PAYLOAD, Violation};
 
 /// What is left to do for a segment once its slot is free again.
 enum Rest {
-    Offered(Offer, Disposition),
-    Remote(Offer, Disposition),
+    /// A payload is to be read, which is offered, or is a remote frame's.
+    Payload {
+        offer: Offer,
+        is_offer: bool,
+        answer: Disposition,
+    },
     Outcome(Outcome),
 }
 
@@ -78,7 +82,8 @@ impl<D: Device> VerbsTransport<D> {
             (Kind::Offer, State::Open) if arriving.is_complete() => {
                 let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
                 let answer = events.handle_offer(link, segment.header, offer.len);
-                rest = Some(Rest::Offered(offer, answer.map_err(|Violation(what)| Down::violation(what))?));
+                let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
+                rest = Some(Rest::Payload { offer, is_offer: true, answer });
                 Ok(())
             }
             (Kind::Remote, State::Open) if arriving.is_complete() => {
@@ -87,7 +92,8 @@ impl<D: Device> VerbsTransport<D> {
                     return Err(Down::violation("the payload of a frame is too long"));
                 }
                 let answer = events.handle_frame(link, segment.header, Incoming::Streaming(offer.len));
-                rest = Some(Rest::Remote(offer, answer.map_err(|Violation(what)| Down::violation(what))?));
+                let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
+                rest = Some(Rest::Payload { offer, is_offer: false, answer });
                 Ok(())
             }
             (Kind::Outcome, State::Open) if arriving.is_complete() => {
@@ -101,15 +107,15 @@ impl<D: Device> VerbsTransport<D> {
             _ => Err(Down::violation("a segment out of turn")),
         });
         if let Err(why) = received {
-            if let Some(Rest::Offered(_, Disposition::Into(target)) | Rest::Remote(_, Disposition::Into(target))) = rest
-            {
+            if let Some(Rest::Payload { answer: Disposition::Into(target), .. }) = rest {
                 events.handle_recv_retry(link, target);
             }
             return Err(why);
         }
         match rest {
-            Some(Rest::Offered(offer, answer)) => return conn.take_offer(link, offer, answer, events),
-            Some(Rest::Remote(offer, answer)) => return conn.take_remote(link, offer, answer, events),
+            Some(Rest::Payload { offer, is_offer, answer }) => {
+                return conn.take_payload(link, (offer, is_offer), answer, events);
+            }
             Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),
             None => {}
         }
