@@ -20,6 +20,25 @@ pub(crate) const MOST: usize = 32;
 const FIRST_SKIPPED: u32 = 16;
 const MOST_SKIPPED: u32 = 4096;
 
+/// How a payload is exposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exposure {
+    /// With a message's request; the receiver may decline it.
+    Offer,
+    /// As a remote frame's.
+    Remote,
+}
+
+impl Exposure {
+    /// The segment that names it.
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            Self::Offer => Kind::Offer,
+            Self::Remote => Kind::Remote,
+        }
+    }
+}
+
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -44,11 +63,11 @@ pub(crate) struct Offers<P: Pair> {
     pub(crate) behind: VecDeque<(u16, usize)>,
 }
 
-/// A payload of the peer: its number, and whether it was offered, or is a remote frame's.
+/// A payload of the peer: the peer's number for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) number: u32,
-    pub(crate) is_offer: bool,
+    pub(crate) exposure: Exposure,
 }
 
 /// A payload of this side that has come back.
@@ -56,13 +75,12 @@ pub(crate) struct Reading {
 pub(crate) struct Returned {
     pub(crate) token: Token,
     pub(crate) buffer: Buffer,
-    /// It was offered, or it is a remote frame's.
-    pub(crate) is_offer: bool,
+    pub(crate) exposure: Exposure,
 }
 
 #[derive(Debug)]
 struct Open<E> {
-    is_offer: bool,
+    exposure: Exposure,
     number: u32,
     token: Token,
     exposed: E,
@@ -95,24 +113,24 @@ impl<P: Pair> Offers<P> {
     /// Whether the peer's device has read all payloads of remote frames. Those that are offered
     /// need not be: the peer's program may never post a receive for them.
     pub(crate) fn is_read(&self) -> bool {
-        self.open.iter().all(|open| open.is_offer)
+        self.open.iter().all(|open| open.exposure == Exposure::Offer)
     }
 
-    /// Adds a payload of this side that leaves in a segment of this kind.
-    pub(crate) fn add(&mut self, kind: Kind, token: Token, exposed: P::Exposed, len: usize) -> Offer {
+    /// Adds a payload of this side.
+    pub(crate) fn add(&mut self, exposure: Exposure, token: Token, exposed: P::Exposed, len: usize) -> Offer {
         let number = self.next;
         self.next = number.wrapping_add(1);
         self.skipped = (0, 0);
         let offer = Offer { number, place: exposed.place(), len };
-        self.open.push_back(Open { is_offer: kind == Kind::Offer, number, token, exposed });
+        self.open.push_back(Open { exposure, number, token, exposed });
         offer
     }
 
     /// The peer tells what became of a payload, which comes back. `None` if there is no such one.
     pub(crate) fn finish(&mut self, outcome: Outcome) -> Option<Returned> {
         let at = self.open.iter().position(|open| open.number == outcome.number)?;
-        let Open { is_offer, token, exposed, .. } = self.open.remove(at)?;
-        Some(Returned { token, buffer: exposed.withdraw(), is_offer })
+        let Open { exposure, token, exposed, .. } = self.open.remove(at)?;
+        Some(Returned { token, buffer: exposed.withdraw(), exposure })
     }
 
     /// Memory cannot be locked: ever more messages are copied before the next try.

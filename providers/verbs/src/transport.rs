@@ -7,6 +7,7 @@ mod segments;
 
 use crate::conn::{Conn, Report};
 use crate::device::{Device, Event, Pair, RECEIVES, REGISTERED, SLOT};
+use crate::offers::Exposure;
 use crate::wire::{self, Grant, Kind, MAX_OFFER};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
@@ -458,7 +459,9 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, _: Urgency) -> Submitted {
         let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
-        if payload.len >= self.settings.read_from && !payload.inject && conn.expose(Kind::Remote, header, &mut payload)
+        if payload.len >= self.settings.read_from
+            && !payload.inject
+            && conn.expose(Exposure::Remote, header, &mut payload)
         {
             self.push(link.index());
             return Submitted::Kept;
@@ -482,7 +485,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
     fn offer(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>) -> bool {
         let conn = self.links.get_mut(link.index()).filter(|_| payload.len >= self.settings.read_from);
-        let is_offered = conn.is_some_and(|Link { conn, .. }| conn.expose(Kind::Offer, header, &mut payload));
+        let is_offered = conn.is_some_and(|Link { conn, .. }| conn.expose(Exposure::Offer, header, &mut payload));
         if is_offered {
             self.push(link.index());
         }

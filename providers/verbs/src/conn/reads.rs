@@ -2,7 +2,7 @@
 
 use super::{Conn, MOST_QUEUED, unwritable, violation};
 use crate::device::Pair;
-use crate::offers::{self, Reading, Returned, Way};
+use crate::offers::{self, Exposure, Reading, Returned, Way};
 use crate::wire::{Kind, MAX_OFFER, Offer, Outcome, Segment};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_engine::transport::{Disposition, Down, LinkEvents, LinkId, Payload};
@@ -21,16 +21,16 @@ impl<P: Pair> Conn<P> {
             && self.broken.is_none()
     }
 
-    /// Exposes a payload to the peer's device, and sends a segment of this kind, which names it.
-    /// False if that is impossible, and nothing has happened. The caller pushes.
-    pub(crate) fn expose(&mut self, kind: Kind, header: &Header, payload: &mut Payload<'_>) -> bool {
+    /// Exposes a payload to the peer's device, and sends a segment that names it. False if that is
+    /// impossible, and nothing has happened. The caller pushes.
+    pub(crate) fn expose(&mut self, exposure: Exposure, header: &Header, payload: &mut Payload<'_>) -> bool {
         let Payload { from, len, token, .. } = *payload;
         let may = |buffer: &mut Buffer| self.may_expose(buffer, len) && !self.offers.skips();
         let Some(buffer) = payload.buffer.take_if(may) else { return false };
         match self.pair.expose(buffer, from, len) {
             Ok(exposed) => {
-                let offer = self.offers.add(kind, token, exposed, len);
-                self.enqueue(kind, Some(*header), offer.encode().to_vec());
+                let offer = self.offers.add(exposure, token, exposed, len);
+                self.enqueue(exposure.kind(), Some(*header), offer.encode().to_vec());
                 true
             }
             Err((buffer, why)) => {
@@ -66,23 +66,23 @@ impl<P: Pair> Conn<P> {
     pub(crate) fn take_payload(
         &mut self,
         link: LinkId,
-        (offer, is_offer): (Offer, bool),
+        (offer, exposure): (Offer, Exposure),
         answer: Disposition,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
         let Offer { number, place, .. } = offer;
         let target = match answer {
-            Disposition::Done => return self.tell(number, !is_offer),
+            Disposition::Done => return self.tell(number, exposure == Exposure::Remote),
             Disposition::Into(target) => target,
         };
         if target.take == 0 {
             events.handle_recv_done(link, target).map_err(violation)?;
             return self.tell(number, true);
         }
-        self.offers.reading = Some(Reading { number, is_offer });
+        self.offers.reading = Some(Reading { number, exposure });
         let Err((target, why)) = self.pair.read(place, target) else { return Ok(()) };
         self.note_copy(Way::In, &why);
-        if is_offer {
+        if exposure == Exposure::Offer {
             self.offers.reading = None;
             events.handle_recv_retry(link, target);
             return self.tell(number, false);
@@ -100,7 +100,7 @@ impl<P: Pair> Conn<P> {
         if let Some(target) = self.pair.stop() {
             events.handle_recv_retry(link, target);
         }
-        reading.is_none_or(|reading| reading.is_offer)
+        reading.is_none_or(|reading| reading.exposure == Exposure::Offer)
     }
 
     /// The device has read a payload. `is_whole`: all of it is in place.
@@ -137,12 +137,12 @@ impl<P: Pair> Conn<P> {
         outcome: Outcome,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
-        let Some(Returned { token, buffer, is_offer }) = self.offers.finish(outcome) else {
+        let Some(Returned { token, buffer, exposure }) = self.offers.finish(outcome) else {
             return Err(Down::violation("the outcome of a payload that was not there to be read"));
         };
         if outcome.was_read {
             events.handle_send_done(link, token, buffer);
-        } else if is_offer {
+        } else if exposure == Exposure::Offer {
             events.handle_offer_declined(link, token, buffer);
         } else {
             events.handle_send_returned(link, token, buffer);

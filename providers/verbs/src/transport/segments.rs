@@ -3,6 +3,7 @@
 use super::{Link, Pending, REFUSED, State, VerbsTransport, id, vouches};
 use crate::conn::Conn;
 use crate::device::{Device, Pair, Work};
+use crate::offers::Exposure;
 use crate::wire::{Kind, Offer, Outcome};
 use ofi_core::{Addr, Cause, Errno};
 use ofi_engine::transport::{ConnectRequest, Disposition, Down, Incoming, LinkEvents, Verdict};
@@ -10,10 +11,10 @@ use ofi_engine::wire::frame::{MAX_PAYLOAD, Violation};
 
 /// What is left to do for a segment once its slot is free again.
 enum Rest {
-    /// A payload is to be read, which is offered, or is a remote frame's.
+    /// A payload is to be read.
     Payload {
         offer: Offer,
-        is_offer: bool,
+        exposure: Exposure,
         answer: Disposition,
     },
     Outcome(Outcome),
@@ -83,7 +84,7 @@ impl<D: Device> VerbsTransport<D> {
                 let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
                 let answer = events.handle_offer(link, segment.header, offer.len);
                 let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
-                rest = Some(Rest::Payload { offer, is_offer: true, answer });
+                rest = Some(Rest::Payload { offer, exposure: Exposure::Offer, answer });
                 Ok(())
             }
             (Kind::Remote, State::Open) if arriving.is_complete() => {
@@ -93,7 +94,7 @@ impl<D: Device> VerbsTransport<D> {
                 }
                 let answer = events.handle_frame(link, segment.header, Incoming::Streaming(offer.len));
                 let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
-                rest = Some(Rest::Payload { offer, is_offer: false, answer });
+                rest = Some(Rest::Payload { offer, exposure: Exposure::Remote, answer });
                 Ok(())
             }
             (Kind::Outcome, State::Open) if arriving.is_complete() => {
@@ -113,8 +114,8 @@ impl<D: Device> VerbsTransport<D> {
             return Err(why);
         }
         match rest {
-            Some(Rest::Payload { offer, is_offer, answer }) => {
-                return conn.take_payload(link, (offer, is_offer), answer, events);
+            Some(Rest::Payload { offer, exposure, answer }) => {
+                return conn.take_payload(link, (offer, exposure), answer, events);
             }
             Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),
             None => {}
