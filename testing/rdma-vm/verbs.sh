@@ -32,38 +32,27 @@ if runs pingpong; then
 	done
 	for size in 64 1024; do pingpong dgram "$size"; done
 fi
-if runs limits; then
+# Runs a case that may lock so many bytes. Its status must be, or not be, 0, and it must say a text.
+limited() {
+	local bytes=$1 program=$2 case=$3 relation=$4 text=$5 status=0
+	cp "cases/$program" /run/
 	# Without CAP_IPC_LOCK the limit counts, for root too.
-	cp cases/messages /run/
-	status=0
 	OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR timeout 60 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
-		prlimit --memlock=65536 /run/messages msg_receives_in_order >/run/said 2>&1 || status=$?
-	if ((status == 0)) || ! grep -q "the limit is 64 KiB in all (ulimit -l)" /run/said; then
-		echo "a connection that may not lock its memory: status $status"
+		prlimit --memlock="$bytes" "/run/$program" "$case" >/run/said 2>&1 || status=$?
+	if ! test "$status" "$relation" 0 || ! grep -q "$text" /run/said; then
+		echo "$case with $bytes bytes of locked memory: status $status"
 		tail -n 20 /run/said
 		exit 1
 	fi
+}
+if runs limits; then
+	limited 65536 messages msg_receives_in_order -ne "the limit is 64 KiB in all (ulimit -l)"
 	echo "a limit of locked memory is named"
-	# One that has room for the connections, but not for long messages: they are copied.
-	status=0
-	OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR timeout 60 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
-		prlimit --memlock=8388608 /run/messages msg_longest_arrive_whole_or_cut >/run/said 2>&1 || status=$?
-	if ((status != 0)) || ! grep -q "payloads may lock 4096 KiB, half of the limit (ulimit -l)" /run/said; then
-		echo "long messages that may not be locked: status $status"
-		tail -n 20 /run/said
-		exit 1
-	fi
+	# One that has room for the connections, but not for long messages.
+	limited 8388608 messages msg_longest_arrive_whole_or_cut -eq "payloads may lock 4096 KiB, half of the limit (ulimit -l)"
 	echo "long messages that may not be locked are copied"
-	# The writes in progress leave no room for their target, which is copied to.
-	cp cases/rma /run/
-	status=0
-	OFI_TEST_PROVIDER=verbs OFI_TEST_ADDRESS=$OFI_VERBS_ADDR timeout 60 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
-		prlimit --memlock=8388608 /run/rma rma_long_ranges_keep_their_bytes_and_their_order >/run/said 2>&1 || status=$?
-	if ((status != 0)) || ! grep -q "cannot reach a long payload from" /run/said; then
-		echo "long writes whose target may not be locked: status $status"
-		tail -n 20 /run/said
-		exit 1
-	fi
+	# The writes in progress leave no room for their target.
+	limited 8388608 rma rma_long_ranges_keep_their_bytes_and_their_order -eq "cannot reach a long payload from"
 	echo "long writes whose target may not be locked are copied"
 fi
 if runs faults; then
