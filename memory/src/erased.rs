@@ -116,24 +116,34 @@ impl Erased {
         (Self { words, kind: &Kinds::<T>::ON_HEAP }, bytes)
     }
 
-    /// The value if it is of this type; otherwise drops it.
-    #[inline]
-    pub fn take<T: 'static>(self) -> Option<T> {
-        if self.kind.type_id != TypeId::of::<T>() {
-            return None;
-        }
+    /// The same value once more, moved word by word: it may have been kept a moment ago.
+    ///
+    /// # Safety
+    /// Only one of the two is used or dropped.
+    #[inline(always)]
+    pub unsafe fn duplicate(&self) -> Self {
+        Self { words: core::array::from_fn(|at| fresh(&self.words[at])), kind: fresh(&self.kind) }
+    }
+
+    /// The value.
+    ///
+    /// # Panics
+    /// If it is of another type; it is dropped then.
+    #[inline(always)]
+    pub fn take<T: 'static>(self) -> T {
+        assert!(self.kind.type_id == TypeId::of::<T>(), "the value is of another type");
         // Its words are read once more, and then forgotten.
         let this = ManuallyDrop::new(self);
         if this.kind.is_on_heap {
             // SAFETY: the words hold the address of a box.
             let boxed = unsafe { this.words.as_ptr().cast::<*mut T>().read() };
             // SAFETY: it was leaked as a box of this type, and only this takes it back.
-            return Some(*unsafe { Box::from_raw(boxed) });
+            return *unsafe { Box::from_raw(boxed) };
         }
         // Loaded one by one, because they may just have been stored in other widths.
         let words: Words = core::array::from_fn(|at| fresh(&this.words[at]));
         // SAFETY: the words hold a value of this type.
-        Some(unsafe { words.as_ptr().cast::<T>().read() })
+        unsafe { words.as_ptr().cast::<T>().read() }
     }
 }
 
@@ -161,7 +171,7 @@ mod tests {
         let (erased, (base, len)) = Erased::new(vec, of_vec);
         assert_eq!((base.cast_const(), len, erased.kind.is_on_heap), (at, 3, false));
         let moved = Box::new(erased);
-        let back: Vec<u8> = moved.take().unwrap();
+        let back: Vec<u8> = moved.take();
         assert_eq!((back.as_ptr(), &back[..]), (at, &[1, 2, 3][..]));
     }
 
@@ -172,14 +182,14 @@ mod tests {
         let moved = Box::new(erased);
         // SAFETY: the array is on the heap, where it stays until it is taken.
         assert_eq!(unsafe { core::slice::from_raw_parts(base, len) }, [7; 8]);
-        assert_eq!(moved.take::<[u8; 8]>(), Some([7; 8]));
+        assert_eq!(moved.take::<[u8; 8]>(), [7; 8]);
     }
 
     #[test]
     fn a_value_without_room_in_place_goes_to_the_heap() {
         let (erased, _) = Erased::new([3u64; 5], nothing);
         assert!(erased.kind.is_on_heap);
-        assert_eq!(erased.take::<[u64; 5]>(), Some([3; 5]));
+        assert_eq!(erased.take::<[u64; 5]>(), [3; 5]);
         #[repr(align(64))]
         struct Aligned;
         assert!(Erased::new(Aligned, nothing).0.kind.is_on_heap);
@@ -194,11 +204,12 @@ mod tests {
                 true => Erased::new((shared.clone(), [0u64; 4]), nothing).0,
             };
             assert_eq!(make().kind.is_on_heap, on_heap);
-            assert!(make().take::<u8>().is_none());
+            let other = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| make().take::<u8>()));
+            assert!(other.is_err());
             drop(make());
             assert_eq!(Arc::strong_count(&shared), 1);
         }
-        assert!(Erased::new(shared.clone(), nothing).0.take::<Arc<()>>().is_some());
+        drop(Erased::new(shared.clone(), nothing).0.take::<Arc<()>>());
         assert_eq!(Arc::strong_count(&shared), 1);
     }
 }

@@ -9,3 +9,16 @@ pub fn fresh<T: Copy>(place: &T) -> T {
     // SAFETY: a reference is valid for reads.
     unsafe { core::ptr::from_ref(place).read_volatile() }
 }
+
+/// A word in memory order.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Word(u64);
+
+/// The same for the bytes of a word, wherever they lie.
+#[inline(always)]
+pub fn fresh_word(place: &[u8; 8]) -> u64 {
+    // SAFETY: a reference is valid for reads, and a packed word needs no alignment.
+    let Word(word) = unsafe { place.as_ptr().cast::<Word>().read_volatile() };
+    word
+}

@@ -15,7 +15,7 @@ mod ticket;
 
 pub use buffer::{Buffer, Chunk, ChunkMut, Registered, Span};
 pub use erased::Erased;
-pub use fresh::fresh;
+pub use fresh::{fresh, fresh_word};
 pub use loan::Loan;
 pub use region::{Reach, Region, RegionError, RegionUse};
 pub use shared::Shared;

@@ -228,7 +228,7 @@ impl Region {
     ///
     /// # Errors
     /// All but [`RegionError::Unreachable`].
-    #[inline]
+    #[inline(always)]
     pub fn resolve(&self, address: u64, len: usize, access: MrAccess) -> Result<RegionUse<&Self>, RegionError> {
         let inner = &*self.0;
         if !inner.access.contains(access) {
@@ -242,6 +242,17 @@ impl Region {
             return Err(RegionError::Closed);
         }
         Ok(RegionUse { region: self, from, len })
+    }
+
+    /// Writes bytes to `address`, in one use of the region. Not inlined: it returns in registers
+    /// what a use would return in memory, to be loaded again a moment later ([`fresh()`](crate::fresh())).
+    ///
+    /// # Errors
+    /// As for [`Self::resolve`]; [`RegionError::Unreachable`] when some of the bytes may have been
+    /// written.
+    #[inline(never)]
+    pub fn write(&self, address: u64, bytes: &[u8], access: MrAccess) -> Result<(), RegionError> {
+        self.resolve(address, bytes.len(), access)?.write(0, bytes)
     }
 
     /// Lets no use begin any more. Uses in progress go on: the memory is free when

@@ -10,6 +10,7 @@ use ofi_core::error::Result;
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Cause, Completion, Errno, Failure, FiAddr, OpFlags};
+use ofi_memory::fresh;
 use ofi_sync::busy::Children;
 use ofi_sync::doorbell::Doorbell;
 use ofi_sync::lock::LockKind;
@@ -98,7 +99,9 @@ impl Queue {
             return;
         }
         let entry = self.entry(self.head.wrapping_add(self.len));
-        entry.done = done;
+        // Two words are loaded by themselves, because those beside them may have been stored together
+        // with others: a load of both would wait, and a reader for it ([`fresh()`]).
+        entry.done = Completion { len: fresh(&done.len), tag: fresh(&done.tag), ..done };
         if failed.is_some() {
             entry.failed = failed;
         }

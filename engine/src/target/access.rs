@@ -66,11 +66,9 @@ impl Target {
         {
             return false;
         }
-        let Ok(range) = region.region().resolve(place.addr, bytes.len(), MrAccess::REMOTE_WRITE) else { return false };
-        if range.write(0, bytes).is_err() {
+        if region.region().write(place.addr, bytes, MrAccess::REMOTE_WRITE).is_err() {
             return false;
         }
-        drop(range);
         if out.accessed_by_peer(BindFlags::REMOTE_WRITE, bytes.len()) {
             region.count(BindFlags::REMOTE_WRITE, bytes.len());
         }

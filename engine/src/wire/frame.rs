@@ -32,6 +32,7 @@
 use super::one_sided::{ACTION, Action, COMMIT, LAST, MORE, Refusal, RemoteAddr, WITH_DATA as ATTACHED};
 pub use super::violation::Violation;
 use core::ops::Deref;
+use ofi_memory::fresh_word;
 
 /// Version of this format, exchanged in the hello.
 pub const VERSION: u16 = 6;
@@ -68,11 +69,12 @@ impl Header {
         Self { bytes, len: N * 8 }
     }
 
-    /// All words in memory order; those past the end are 0.
+    /// All words in memory order; those past the end are 0. Loaded one by one, because most headers
+    /// were encoded a moment ago ([`ofi_memory::fresh()`]).
     #[inline(always)]
     pub fn words(&self) -> [u64; HEADER_WORDS] {
         let (chunks, _) = self.bytes.as_chunks::<8>();
-        core::array::from_fn(|at| u64::from_ne_bytes(chunks[at]))
+        core::array::from_fn(|at| fresh_word(&chunks[at]))
     }
 }
 

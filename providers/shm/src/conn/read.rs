@@ -151,10 +151,13 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<usize, ReadError> {
         let (header, (_, len)) = (header_of(word), unplace(word));
+        if word >> 40 == KIND_INLINE {
+            self.read_two(link, header, len, events)?;
+            return Ok(0);
+        }
         let body = self.receiver.reader.front();
         let mut bytes = 0;
         match word >> 40 {
-            KIND_INLINE => self.read_two(link, header, len, body, events)?,
             kind @ (KIND_POOLED | KIND_PIECE) => {
                 bytes = if kind == KIND_POOLED {
                     self.read_pooled(link, header, len, &body, events)?
@@ -202,16 +205,16 @@ impl Conn {
         link: LinkId,
         header: usize,
         len: usize,
-        body: [u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
         let total = header + len;
         if header > MAX_HEADER || total <= LINE || total > INLINE || self.state_is_other() {
             return Err(Violation("a line that does not fit").into());
         }
+        let first = self.receiver.reader.front::<BODY>();
         let second = self.receiver.reader.read_second().map_err(|_| DAMAGED)?;
         self.receiver.reader.advance(2);
-        let both = [body.map(u64::to_ne_bytes), second.map(u64::to_ne_bytes)];
+        let both = [first.map(u64::to_ne_bytes), second.map(u64::to_ne_bytes)];
         let (header, payload) = both.as_flattened().as_flattened()[..total].split_at(header);
         events.handle_frame(link, header, Incoming::Complete(payload))?;
         Ok(())

@@ -13,7 +13,7 @@ use ofi_engine::transport::{Payload, Token};
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
-use ofi_sync::lines::{BODY, Writer};
+use ofi_sync::lines::{BODY, SlotWriter, Writer};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -128,16 +128,7 @@ impl Sender {
             return false;
         }
         let line = self.writer.slot();
-        let [first, second, third, fourth, fifth] = header.words();
-        // Words beyond the header are overwritten by the payload, or ignored.
-        line.set(0, first);
-        line.set(1, second);
-        let words = header.len() / 8;
-        if words > 2 {
-            line.set(2, third);
-            line.set(3, fourth);
-            line.set(4, fifth);
-        }
+        let words = put_header(line, header);
         for (at, word) in payload.enumerate() {
             line.set(words + at, word);
         }
@@ -146,18 +137,19 @@ impl Sender {
     }
 
     fn send_two_lines(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
-        let Some(payload) = buffer.words(len) else { return false };
+        let Some(mut payload) = buffer.words(len) else { return false };
         if header.len() + len > INLINE || self.writer.has_room(2) != Ok(true) {
             return false;
         }
-        let (first, second) = (self.writer.slot(), self.writer.second_slot());
-        let words = header.words().into_iter().take(header.len() / 8).chain(payload);
-        for (at, word) in words.enumerate() {
-            if at < BODY {
-                first.set(at, word);
-            } else {
-                second.set(at - BODY, word);
-            }
+        let (line, second_line) = (self.writer.slot(), self.writer.second_slot());
+        let words = put_header(line, header);
+        for at in words..BODY {
+            let Some(word) = payload.next() else { break };
+            line.set(at, word);
+        }
+        for at in 0..BODY {
+            let Some(word) = payload.next() else { break };
+            second_line.set(at, word);
         }
         self.writer.publish_two(head(KIND_INLINE, header.len(), len));
         true
@@ -475,4 +467,20 @@ impl Sender {
         self.writer.write(head(if is_offer { KIND_OFFER } else { KIND_DIRECT }, header.len(), len), &body);
         true
     }
+}
+
+/// Fills a line's first words with a header; returns how many it has. Words beyond it are
+/// overwritten by the payload, or ignored.
+#[inline(always)]
+fn put_header(line: SlotWriter<'_>, header: &Header) -> usize {
+    let [first, second, third, fourth, fifth] = header.words();
+    line.set(0, first);
+    line.set(1, second);
+    let words = header.len() / 8;
+    if words > 2 {
+        line.set(2, third);
+        line.set(3, fourth);
+        line.set(4, fifth);
+    }
+    words
 }
