@@ -23,6 +23,7 @@ impl Inner {
         Operation::new(self, context)
     }
 
+    #[inline(always)]
     pub(crate) fn send<B: IoBuf>(
         &self,
         peer: To,
@@ -41,6 +42,8 @@ impl Inner {
         self.start(peer, What::Send { tag, data }, flags, Kept::to_send(buf))
     }
 
+    /// Always inlined, as what it calls.
+    #[inline(always)]
     pub(crate) fn receive<B: IoBufMut>(&self, from: To, tag: Option<(u64, u64)>, buf: B) -> Operation<'_, B> {
         let (pump, number, kept) = (self.pump(), self.parts().number, Kept::to_fill(buf));
         let context = match from {

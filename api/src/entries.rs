@@ -147,6 +147,20 @@ impl Entries {
         Some((state, self.release(context)?))
     }
 
+    /// Removes an operation that has completed, and has no deadline: what is told of it, and its
+    /// buffer. `None`, and nothing has changed, if it is not of these.
+    #[inline(always)]
+    pub(crate) fn remove_done(&mut self, context: usize) -> Option<(Done, Kept)> {
+        let entry = self.get(context)?;
+        let State::Ended(Ok(done)) = &entry.state else { return None };
+        if entry.deadline.is_some() {
+            return None;
+        }
+        let done = done.moved();
+        entry.state = State::Posted;
+        Some((done, self.release(context)?))
+    }
+
     /// Removes an operation that the engine has and nothing waits for: its buffer. `None`, and
     /// nothing has changed, if it is not of these.
     #[inline(always)]
@@ -161,7 +175,7 @@ impl Entries {
     fn release(&mut self, context: usize) -> Option<Kept> {
         let next = self.free;
         let entry = self.get(context)?;
-        let kept = entry.kept.take()?;
+        let kept = Kept::take_from(&mut entry.kept)?;
         entry.generation = entry.generation.wrapping_add(1);
         entry.endpoint = next;
         self.free = key_of(context)?;

@@ -259,7 +259,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     #[inline(always)]
     fn finish(&mut self, outcome: Outcome, owner: Erased) -> (Result<Completion, OperationError>, B) {
         self.context = 0;
-        let buffer = owner.take::<B>().expect("the operation was posted with a buffer of its type");
+        let buffer = owner.take::<B>();
         let av = &self.on.av;
         let source = |handle| if handle == FiAddr::UNSPEC { None } else { av.peer_of(handle) };
         let result = match outcome {
@@ -277,7 +277,13 @@ impl<B: 'static> Future for Operation<'_, B> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         assert!(!this.is_taken(), "an operation was polled after its end");
-        match parker::moment(this.on.pump(), this.context) {
+        let pump = this.on.pump();
+        let ended = match pump.look_at(this.context) {
+            Ok(ended) => Some(ended),
+            Err(true) => parker::moment(pump, this.context),
+            Err(false) => None,
+        };
+        match ended {
             Some((done, buffer)) => Poll::Ready(this.finish(Ok(done), buffer)),
             None => this.poll_on(context),
         }

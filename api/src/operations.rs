@@ -108,13 +108,14 @@ impl Operations {
     }
 
     /// Adds a send that was done when its call returned; returns its context.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sent(&self, endpoint: usize, tagged: bool, kept: (Kept, Bytes)) -> usize {
         Park::lock(&self.table).add_sent(endpoint, tagged, kept)
     }
 
-    /// Starts a receive; returns its context.
-    #[inline]
+    /// Starts a receive; returns its context. Always inlined: arguments that are passed in memory
+    /// would be loaded in other widths than they were stored in.
+    #[inline(always)]
     pub(crate) fn receive(
         &self,
         endpoint: usize,
@@ -176,6 +177,12 @@ impl Operations {
     #[inline]
     pub(crate) fn try_take(&self, context: usize) -> Option<Ended> {
         Park::lock(&self.table).try_take(context)
+    }
+
+    /// As [`Table::look_at`].
+    #[inline(always)]
+    pub(crate) fn look_at(&self, context: usize) -> Result<(Done, Erased), bool> {
+        Park::lock(&self.table).look_at(context)
     }
 
     /// Whether operations wait for room, or have a deadline.

@@ -185,12 +185,12 @@ fn may_spin() -> bool {
     long < MOST_LONG || long.is_multiple_of(8)
 }
 
-/// Waits a moment for an operation to complete, without registering its task, which costs more than
-/// the moment: in a thread of [`block_on`] whose future waits for nothing else, as far as can be
-/// seen.
+/// Waits a moment for an operation that is alone ([`Operations::is_alone`]) to complete, without
+/// registering its task, which costs more than the moment: in a thread of [`block_on`] whose future
+/// waits for nothing else, as far as can be seen.
 #[inline(always)]
 pub(crate) fn moment(pump: &Operations, context: usize) -> Option<(Done, Erased)> {
-    if !may_spin() || !is_only(pump) || is_woken() || !pump.is_alone(context) {
+    if !may_spin() || !is_only(pump) || is_woken() {
         return None;
     }
     for turn in 1..=MOMENT {

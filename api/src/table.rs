@@ -292,6 +292,17 @@ impl Table {
         Some((outcome, unsafe { kept.end() }))
     }
 
+    /// The same, only for an operation that has completed and has no deadline, at less cost;
+    /// otherwise, whether [`Self::is_alone`].
+    #[inline(always)]
+    pub(crate) fn look_at(&mut self, context: usize) -> Result<(Done, Erased), bool> {
+        match self.entries.remove_done(context) {
+            // SAFETY: the operation has ended: the engine has no buffer of it.
+            Some((done, kept)) => Ok((done, unsafe { kept.end() })),
+            None => Err(self.is_alone(context)),
+        }
+    }
+
     /// The engine has completed an operation: its buffer. `None`, and nothing has changed, if more
     /// is to be done than to give that to the caller, who awaits it.
     #[inline(always)]
