@@ -16,6 +16,7 @@ mod run;
 mod statements;
 mod structure;
 mod verbs;
+mod waits;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -48,7 +49,7 @@ enum Command {
     Loom,
     /// Runs the C programs against the library built with AddressSanitizer
     Asan,
-    /// Counts instructions of the message path under callgrind
+    /// Counts instructions of the message path, and loads that wait for stores, under valgrind
     Cost,
     /// Benchmarks this library against another one
     Bench(bench::Options),

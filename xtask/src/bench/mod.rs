@@ -213,14 +213,24 @@ fn works(program: &str, option: &str) -> bool {
 
 /// Builds the library and `benches/fabric.c`; returns the library's folder and the program.
 pub(crate) fn build_fabric(work: &Path) -> Result<(PathBuf, PathBuf), String> {
+    build_with_library(
+        work,
+        &["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale", "collective", "contexts"],
+    )
+}
+
+/// The same with `benches/near.c`.
+pub(crate) fn build_near(work: &Path) -> Result<(PathBuf, PathBuf), String> {
+    build_with_library(work, &["near"])
+}
+
+fn build_with_library(work: &Path, sources: &[&str]) -> Result<(PathBuf, PathBuf), String> {
     crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
     let folder = work.join("ours");
     disk::make(&folder)?;
     let library = folder.join("libfabric.so.1");
     disk::copy(disk::target().join("release/libfabric.so"), &library)?;
-    let sources =
-        ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale", "collective", "contexts"];
-    let program = build(work, &sources, Some(&library))?;
+    let program = build(work, sources, Some(&library))?;
     Ok((folder, program))
 }
 
