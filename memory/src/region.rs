@@ -244,8 +244,9 @@ impl Region {
         Ok(RegionUse { region: self, from, len })
     }
 
-    /// Writes bytes to `address`, in one use of the region. Not inlined: it returns in registers
-    /// what a use would return in memory, to be loaded again a moment later ([`fresh()`](crate::fresh())).
+    /// Writes bytes to `address`, in one use of the region. Not inlined: it returns in a register,
+    /// where [`Self::resolve`] returns in memory what its caller loads a moment later
+    /// ([`fresh()`](crate::fresh())).
     ///
     /// # Errors
     /// As for [`Self::resolve`]; [`RegionError::Unreachable`] when some of the bytes may have been

@@ -91,7 +91,8 @@ const MOST_PERCENT: [(&str, (&str, &str), u64); 4] =
 /// Number of tries, because a hash seed may be unlucky.
 const ATTEMPTS: usize = 4;
 
-/// Counts instructions of the message path, and loads that wait for stores, and enforces the limits.
+/// Counts instructions of the message path, and loads that wait for stores, and enforces the
+/// limits.
 pub(crate) fn cost() -> Outcome {
     run(&mut cargo(&["build", "--release", "-p", "ofi-sim", "--bin", "message_cost"]))?;
     for (what, over, receiver, most) in MOST_INSTRUCTIONS {

@@ -99,8 +99,8 @@ impl Queue {
             return;
         }
         let entry = self.entry(self.head.wrapping_add(self.len));
-        // Two words are loaded by themselves, because those beside them may have been stored together
-        // with others: a load of both would wait, and a reader for it ([`fresh()`]).
+        // Two words are loaded by themselves, because those beside them may have been stored
+        // together with others: a load of both would wait, and a reader for it ([`fresh()`]).
         entry.done = Completion { len: fresh(&done.len), tag: fresh(&done.tag), ..done };
         if failed.is_some() {
             entry.failed = failed;
