@@ -223,6 +223,8 @@ fn key_of(context: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::failure;
+    use ofi_core::{Cause, Errno};
 
     fn add(entries: &mut Entries, state: State) -> usize {
         entries.insert((0, true), Kept::to_fill(()).0, state)
@@ -260,6 +262,25 @@ mod tests {
         entries.get(context).unwrap().deadline = None;
         entries.remove_posted(context).unwrap();
         assert!(matches!(entries.places[0].state, State::Posted) && entries.free == 0);
+    }
+
+    #[test]
+    fn what_has_completed_is_removed_at_once_unless_it_has_a_deadline() {
+        let mut entries = Entries::default();
+        let done = Done { flags: OpFlags::MSG, len: 3, data: 4, tag: 5, src: FiAddr::UNSPEC };
+        let failed = failure(0, Errno::ECANCELED, Cause::Cancelled, Cause::Cancelled.text());
+        for state in [State::Posted, State::Ended(Err(failed))] {
+            let context = add(&mut entries, state);
+            assert!(entries.remove_done(context).is_none() && entries.get(context).is_some());
+        }
+        let context = add(&mut entries, State::Ended(Ok(done)));
+        entries.get(context).unwrap().deadline = Some(Instant::default());
+        assert!(entries.remove_done(context).is_none());
+        entries.get(context).unwrap().deadline = None;
+        let (told, _kept) = entries.remove_done(context).unwrap();
+        assert_eq!((told.flags, told.len, told.data, told.tag), (OpFlags::MSG, 3, 4, 5));
+        assert!(entries.get(context).is_none() && entries.remove_done(context).is_none());
+        assert!(matches!(entries.places[2].state, State::Posted));
     }
 
     #[test]
