@@ -23,6 +23,8 @@ impl Inner {
         Operation::new(self, context)
     }
 
+    /// Always inlined, as [`Operations::receive`](crate::operations::Operations::receive) and for
+    /// the same reason.
     #[inline(always)]
     pub(crate) fn send<B: IoBuf>(
         &self,
@@ -42,7 +44,7 @@ impl Inner {
         self.start(peer, What::Send { tag, data }, flags, Kept::to_send(buf))
     }
 
-    /// Always inlined, as what it calls.
+    /// Always inlined, as [`Self::send`].
     #[inline(always)]
     pub(crate) fn receive<B: IoBufMut>(&self, from: To, tag: Option<(u64, u64)>, buf: B) -> Operation<'_, B> {
         let (pump, number, kept) = (self.pump(), self.parts().number, Kept::to_fill(buf));

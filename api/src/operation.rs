@@ -6,6 +6,7 @@ use crate::inner::Inner;
 use crate::operations::Operations;
 use crate::parker;
 use crate::reactor;
+use crate::table::Found;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
@@ -279,9 +280,9 @@ impl<B: 'static> Future for Operation<'_, B> {
         assert!(!this.is_taken(), "an operation was polled after its end");
         let pump = this.on.pump();
         let ended = match pump.look_at(this.context) {
-            Ok(ended) => Some(ended),
-            Err(true) => parker::moment(pump, this.context),
-            Err(false) => None,
+            Found::Ended(done, buffer) => Some((done, buffer)),
+            Found::Alone => parker::moment(pump, this.context),
+            Found::Other => None,
         };
         match ended {
             Some((done, buffer)) => Poll::Ready(this.finish(Ok(done), buffer)),

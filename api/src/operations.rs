@@ -9,7 +9,7 @@ use crate::drivers::Drivers;
 use crate::engine::{Engine, Post, What};
 use crate::entries::Done;
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
-use crate::table::{After, Ended, Table};
+use crate::table::{After, Ended, Found, Table};
 use arrayvec::ArrayVec;
 use core::fmt;
 use core::task::Waker;
@@ -181,7 +181,7 @@ impl Operations {
 
     /// As [`Table::look_at`].
     #[inline(always)]
-    pub(crate) fn look_at(&self, context: usize) -> Result<(Done, Erased), bool> {
+    pub(crate) fn look_at(&self, context: usize) -> Found {
         Park::lock(&self.table).look_at(context)
     }
 

@@ -21,6 +21,16 @@ use std::sync::Arc;
 /// An operation that has ended, and its buffer.
 pub(crate) type Ended = (Outcome, Erased);
 
+/// What the first look at an operation has found.
+pub(crate) enum Found {
+    /// It has completed; its buffer.
+    Ended(Done, Erased),
+    /// [`Table::is_alone`].
+    Alone,
+    /// Anything else, which may be its end.
+    Other,
+}
+
 /// An endpoint of the domain.
 #[derive(Debug)]
 struct Slot {
@@ -292,14 +302,15 @@ impl Table {
         Some((outcome, unsafe { kept.end() }))
     }
 
-    /// The same, only for an operation that has completed and has no deadline, at less cost;
-    /// otherwise, whether [`Self::is_alone`].
+    /// The same at less cost, only for an operation that has completed and has no deadline;
+    /// otherwise, whether a moment's wait for it makes sense.
     #[inline(always)]
-    pub(crate) fn look_at(&mut self, context: usize) -> Result<(Done, Erased), bool> {
+    pub(crate) fn look_at(&mut self, context: usize) -> Found {
         match self.entries.remove_done(context) {
             // SAFETY: the operation has ended: the engine has no buffer of it.
-            Some((done, kept)) => Ok((done, unsafe { kept.end() })),
-            None => Err(self.is_alone(context)),
+            Some((done, kept)) => Found::Ended(done, unsafe { kept.end() }),
+            None if self.is_alone(context) => Found::Alone,
+            None => Found::Other,
         }
     }
 
