@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -130,6 +131,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: near PATTERN SIZE COUNT\n");
 		return 2;
 	}
+	/* An operation that never completes ends the program. */
+	alarm(120);
 	hints->fabric_attr->prov_name = strdup("shm");
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = FI_MSG | FI_TAGGED | FI_RMA;

@@ -7,7 +7,7 @@
 
 use crate::bench;
 use crate::disk;
-use crate::run::output;
+use crate::run::{Outcome, output};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -87,7 +87,7 @@ impl Finder {
 }
 
 /// Enforces the limits.
-pub(crate) fn waits() -> Result<(), String> {
+pub(crate) fn waits() -> Outcome {
     let work = disk::target().join("near");
     disk::make(&work)?;
     let (folder, program) = bench::build_near(&work)?;
