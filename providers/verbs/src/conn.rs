@@ -41,13 +41,31 @@ pub(crate) struct Conn<P: Pair> {
 /// A frame or a hello that waits for room.
 #[derive(Debug)]
 struct Item {
-    kind: Kind,
     header: Option<Header>,
     source: Source,
+    progress: Progress,
+}
+
+/// How far sending a frame has come.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    kind: Kind,
+    /// The key of the peer's window that its first segment ends.
+    ends: Option<u32>,
     /// Bytes of the payload, and how many are sent.
     len: usize,
     at: usize,
     stage: Stage,
+}
+
+impl Progress {
+    const fn new(kind: Kind, len: usize) -> Self {
+        Self { kind, ends: None, len, at: 0, stage: Stage::New }
+    }
+
+    const fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Started) && self.at == self.len
+    }
 }
 
 #[derive(Debug)]
@@ -160,14 +178,14 @@ impl<P: Pair> Conn<P> {
             return Submitted::Full;
         }
         let Payload { from, len, token, inject, .. } = payload;
-        let (mut at, mut stage) = (0, Stage::New);
-        while self.queue.is_empty() && stage != Stage::Unreadable && (stage == Stage::New || at < len) {
-            let buffer = payload.buffer.as_ref();
+        let mut progress = Progress::new(Kind::Frame, len);
+        while self.queue.is_empty() && progress.stage != Stage::Unreadable && !progress.is_done() {
+            let (buffer, at) = (payload.buffer.as_ref(), progress.at);
             let read = |out: &mut [u8]| buffer.map_or(0, |buffer| buffer.read_at(from + at, out));
-            match self.attempt(Kind::Frame, Some(header), len, at, stage, read) {
+            match self.attempt(&progress, Some(header), read) {
                 Attempt::Blocked => break,
-                Attempt::Sent(count) => (at, stage) = (at + count, Stage::Started),
-                Attempt::Unreadable => stage = Stage::Unreadable,
+                Attempt::Sent(count) => (progress.at, progress.stage) = (at + count, Stage::Started),
+                Attempt::Unreadable => progress.stage = Stage::Unreadable,
                 Attempt::Broken => return Submitted::Broken,
             }
         }
@@ -175,7 +193,7 @@ impl<P: Pair> Conn<P> {
         if self.broken.is_some() {
             return Submitted::Broken;
         }
-        if stage == Stage::Started && at == len {
+        if progress.is_done() {
             return Submitted::Done;
         }
         let mut kept = false;
@@ -191,35 +209,38 @@ impl<P: Pair> Conn<P> {
                 Source::Copied(bytes)
             }
         };
-        self.queue.push_back(Item { kind: Kind::Frame, header: Some(*header), source, len, at, stage });
+        self.queue.push_back(Item { header: Some(*header), source, progress });
         if kept { Submitted::Kept } else { Submitted::Done }
     }
 
     /// Sends a hello or the end behind everything else, whatever waits.
     pub(crate) fn enqueue(&mut self, kind: Kind, header: Option<Header>, bytes: Vec<u8>) {
-        let len = bytes.len();
-        self.copied += len;
-        self.queue.push_back(Item { kind, header, source: Source::Copied(bytes), len, at: 0, stage: Stage::New });
+        let progress = Progress::new(kind, bytes.len());
+        self.copied += bytes.len();
+        self.queue.push_back(Item { header, source: Source::Copied(bytes), progress });
     }
 
     /// Sends what has room, then credits if it is time for it.
     pub(crate) fn push(&mut self, mut report: impl FnMut(Report)) {
         while let Some(mut item) = self.queue.pop_front() {
-            let Item { kind, header, len, at, stage, .. } = item;
-            let read = |out: &mut [u8]| item.source.read(at, out);
-            match self.attempt(kind, header.as_ref(), len, at, stage, read) {
+            let Item { header, progress, .. } = item;
+            let read = |out: &mut [u8]| item.source.read(progress.at, out);
+            match self.attempt(&progress, header.as_ref(), read) {
                 Attempt::Blocked | Attempt::Broken => {
                     self.queue.push_front(item);
                     break;
                 }
-                Attempt::Sent(count) => (item.at, item.stage) = (at + count, Stage::Started),
-                Attempt::Unreadable if stage != Stage::New => {
+                Attempt::Sent(count) => {
+                    item.progress.at += count;
+                    item.progress.stage = Stage::Started;
+                }
+                Attempt::Unreadable if progress.stage != Stage::New => {
                     self.give_back(item.source, Some(unreadable()), &mut report);
                     continue;
                 }
-                Attempt::Unreadable => item.stage = Stage::Unreadable,
+                Attempt::Unreadable => item.progress.stage = Stage::Unreadable,
             }
-            if item.stage == Stage::Started && item.at == len {
+            if item.progress.is_done() {
                 self.give_back(item.source, None, &mut report);
             } else {
                 self.queue.push_front(item);
@@ -249,15 +270,12 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// Sends a segment of an item from offset `at` on, if there are a slot and a credit for it.
-    /// `read` copies the payload from there.
+    /// Sends the next segment of a frame, if there are a slot and a credit for it. `read` copies
+    /// the payload from where it is.
     fn attempt(
         &mut self,
-        kind: Kind,
+        &Progress { kind, ends, len, at, stage }: &Progress,
         header: Option<&Header>,
-        len: usize,
-        at: usize,
-        stage: Stage,
         read: impl FnOnce(&mut [u8]) -> usize,
     ) -> Attempt {
         if self.broken.is_some() {
@@ -288,7 +306,11 @@ impl<P: Pair> Conn<P> {
                 (attempt, end) = (Attempt::Unreadable, Segment::write_prefix(Kind::Failed, &[], credits, 0, slot));
             }
         }
-        let sent = if kind == Kind::Bye { self.pair.send_last(end) } else { self.pair.send(end) };
+        let sent = match (kind, ends) {
+            (Kind::Bye, _) => self.pair.send_last(end),
+            (_, Some(key)) if stage == Stage::New => self.pair.send_ending(end, key),
+            _ => self.pair.send(end),
+        };
         if let Err(error) = sent {
             self.fail(&error);
             attempt = Attempt::Broken;

@@ -133,15 +133,15 @@ pub trait Device: Sized + Send + Debug + 'static {
 pub struct Place {
     /// Its first byte in the peer's address space.
     pub address: u64,
-    /// The key of its registration.
+    /// The key of its window.
     pub key: u32,
 }
 
-/// A payload that the peer's device may read. Dropping it withdraws it.
+/// A payload that the peer's device may read.
 pub trait Exposed: Send + Debug + 'static {
     /// Where it lies for the peer's device.
     fn place(&self) -> Place;
-    /// Withdraws it: from now on nothing reads the buffer.
+    /// The buffer, which nothing reads any longer, because the connection is stopped.
     fn withdraw(self) -> Buffer;
 }
 
@@ -176,6 +176,12 @@ pub trait Pair: Send + Debug + 'static {
     /// # Errors
     /// The connection is unusable.
     fn send_last(&mut self, len: usize) -> io::Result<()>;
+    /// As [`Self::send`]; when the segment arrives, the peer's device ends the peer's window with
+    /// this key ([`Place::key`]).
+    ///
+    /// # Errors
+    /// The connection is unusable.
+    fn send_ending(&mut self, len: usize, key: u32) -> io::Result<()>;
     /// Makes the device send, in one call for all segments.
     ///
     /// # Errors
@@ -183,12 +189,17 @@ pub trait Pair: Send + Debug + 'static {
     fn flush(&mut self) -> io::Result<()>;
     /// Whether the peer's device has every segment whose completion is reported.
     fn is_sent(&self) -> bool;
-    /// Lets the peer's device read `len` bytes of a buffer from `from` on.
+    /// Lets the peer's device read `len` bytes of a buffer from `from` on, through a window.
     ///
     /// # Errors
     /// Why the device cannot reach them: the memory is absent or in pieces; of the kind
     /// [`io::ErrorKind::OutOfMemory`] if more would be locked than the limit allows.
     fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Self::Exposed, (Buffer, io::Error)>;
+    /// Takes an exposed payload back, once a segment of the peer has ended its window.
+    ///
+    /// # Errors
+    /// It has not: the peer may still read the payload.
+    fn take_back(&mut self, exposed: Self::Exposed) -> Result<Buffer, Self::Exposed>;
     /// Starts to read the peer's memory into a target; [`Work::Read`] reports that all of it is in
     /// place. One at a time.
     ///

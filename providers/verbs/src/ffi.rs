@@ -12,6 +12,7 @@ mod memory;
 mod packets;
 mod pair;
 mod queue;
+mod window;
 
 use crate::device::{Device, Event, Pair, REGISTERED};
 use channel::{Channel, Space};
@@ -254,7 +255,7 @@ impl System {
     fn poll_queues(&mut self, out: &mut Vec<Done>) -> bool {
         let mut more = false;
         for Watched { queue, owner, .. } in &self.queues {
-            more |= queue.poll(&mut self.polled, |completion| out.push(Done::new(completion, *owner)));
+            more |= queue.poll(&mut self.polled, |completion| out.push(Done::new(completion, queue, *owner)));
         }
         more
     }

@@ -63,11 +63,13 @@ pub(crate) struct Offers<P: Pair> {
     pub(crate) behind: VecDeque<(u16, usize)>,
 }
 
-/// A payload of the peer: the peer's number for it.
+/// A payload of the peer: the peer's number for it, and how the peer exposes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) number: u32,
     pub(crate) exposure: Exposure,
+    /// The key of the peer's window.
+    pub(crate) key: u32,
 }
 
 /// A payload of this side that has come back.
@@ -126,11 +128,22 @@ impl<P: Pair> Offers<P> {
         offer
     }
 
-    /// The peer tells what became of a payload, which comes back. `None` if there is no such one.
-    pub(crate) fn finish(&mut self, outcome: Outcome) -> Option<Returned> {
-        let at = self.open.iter().position(|open| open.number == outcome.number)?;
-        let Open { exposure, token, exposed, .. } = self.open.remove(at)?;
-        Some(Returned { token, buffer: exposed.withdraw(), exposure })
+    /// The peer tells what became of a payload, which comes back.
+    ///
+    /// # Errors
+    /// There is no such payload, or the peer's device may still read it.
+    pub(crate) fn finish(&mut self, outcome: Outcome, pair: &mut P) -> Result<Returned, &'static str> {
+        let at = self.open.iter().position(|open| open.number == outcome.number);
+        let Some(Open { exposure, number, token, exposed }) = at.and_then(|at| self.open.remove(at)) else {
+            return Err("the outcome of a payload that was not there to be read");
+        };
+        match pair.take_back(exposed) {
+            Ok(buffer) => Ok(Returned { token, buffer, exposure }),
+            Err(exposed) => {
+                self.open.push_back(Open { exposure, number, token, exposed });
+                Err("an outcome that leaves the payload's window open")
+            }
+        }
     }
 
     /// Memory cannot be locked: ever more messages are copied before the next try.

@@ -1,5 +1,5 @@
 //! The protocol between two transports: what a segment is, and who may send one.
-//! Little-endian, version 3. A segment lies in one slot of the receiver:
+//! Little-endian, version 4. A segment lies in one slot of the receiver:
 //!
 //! ```text
 //! kind u8 · header length u8 · returned credits u16 · length u32 · bytes
@@ -13,7 +13,8 @@
 //!           may read: number u32 · key u32 · address u64 · length u64
 //! Remote    as an offer, with the header of any other frame, whose payload the receiver's device
 //!           reads
-//! Outcome   length 5; bytes: the number of either u32 · 1 if the payload was read, 0 if not u8
+//! Outcome   length 5; bytes: the number of either u32 · 1 if the payload was read, 0 if not u8;
+//!           sent so that the device ends the window of that key
 //!
 //! private data of a request and its answer: "OFIV" · version u16 · slots u16 · bytes of a slot u32
 //! private data of a refusal: "OFIV" · version u16
@@ -26,7 +27,7 @@ use ofi_engine::wire::hello;
 /// Bytes before those of the kind.
 pub(crate) const PREFIX: usize = 8;
 /// The version of the protocol.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const MAGIC: [u8; 4] = *b"OFIV";
 /// The fewest slots of a peer: with half of them unreported, a segment that returns credits must
 /// not call for another one.

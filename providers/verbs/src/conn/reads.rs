@@ -71,21 +71,22 @@ impl<P: Pair> Conn<P> {
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
         let Offer { number, place, .. } = offer;
+        let reading = Reading { number, exposure, key: place.key };
         let target = match answer {
-            Disposition::Done => return self.tell(number, exposure == Exposure::Remote),
+            Disposition::Done => return self.tell(reading, exposure == Exposure::Remote),
             Disposition::Into(target) => target,
         };
         if target.take == 0 {
             events.handle_recv_done(link, target).map_err(violation)?;
-            return self.tell(number, true);
+            return self.tell(reading, true);
         }
-        self.offers.reading = Some(Reading { number, exposure });
+        self.offers.reading = Some(reading);
         let Err((target, why)) = self.pair.read(place, target) else { return Ok(()) };
         self.note_copy(Way::In, &why);
         if exposure == Exposure::Offer {
             self.offers.reading = None;
             events.handle_recv_retry(link, target);
-            return self.tell(number, false);
+            return self.tell(reading, false);
         }
         let Err((target, why)) = self.pair.read_copied(place, target) else { return Ok(()) };
         self.offers.reading = None;
@@ -111,22 +112,26 @@ impl<P: Pair> Conn<P> {
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
         let read = self.offers.reading.take().zip(self.pair.take_read());
-        let Some((Reading { number, .. }, target)) = read else { return Ok(()) };
+        let Some((reading, target)) = read else { return Ok(()) };
         if is_whole {
             events.handle_recv_done(link, target).map_err(violation)?;
         } else {
             events.handle_recv_failed(link, target, unwritable());
         }
-        self.tell(number, true)
+        self.tell(reading, true)
     }
 
-    /// Tells the peer what became of its payload.
-    fn tell(&mut self, number: u32, was_read: bool) -> Result<(), Down> {
+    /// Tells the peer what became of its payload, and ends its window.
+    fn tell(&mut self, reading: Reading, was_read: bool) -> Result<(), Down> {
         // A peer has room for no more than these.
-        if self.queue.iter().filter(|item| item.kind == Kind::Outcome).count() >= offers::MOST {
+        if self.queue.iter().filter(|item| item.progress.kind == Kind::Outcome).count() >= offers::MOST {
             return Err(Down::violation("more payloads to read than a side may have open"));
         }
+        let Reading { number, key, .. } = reading;
         self.enqueue(Kind::Outcome, None, Outcome { number, was_read }.encode().to_vec());
+        if let Some(item) = self.queue.back_mut() {
+            item.progress.ends = Some(key);
+        }
         Ok(())
     }
 
@@ -137,9 +142,8 @@ impl<P: Pair> Conn<P> {
         outcome: Outcome,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
-        let Some(Returned { token, buffer, exposure }) = self.offers.finish(outcome) else {
-            return Err(Down::violation("the outcome of a payload that was not there to be read"));
-        };
+        let Returned { token, buffer, exposure } =
+            self.offers.finish(outcome, &mut self.pair).map_err(Down::violation)?;
         if outcome.was_read {
             events.handle_send_done(link, token, buffer);
         } else if exposure == Exposure::Offer {

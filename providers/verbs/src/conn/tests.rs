@@ -43,6 +43,9 @@ impl Pair for Refusing {
     fn send_last(&mut self, _: usize) -> io::Result<()> {
         Ok(())
     }
+    fn send_ending(&mut self, _: usize, _: u32) -> io::Result<()> {
+        Ok(())
+    }
     fn flush(&mut self) -> io::Result<()> {
         Err(io::ErrorKind::BrokenPipe.into())
     }
@@ -51,6 +54,9 @@ impl Pair for Refusing {
     }
     fn expose(&mut self, buffer: Buffer, _: usize, _: usize) -> Result<Nothing, (Buffer, io::Error)> {
         Err((buffer, io::ErrorKind::Unsupported.into()))
+    }
+    fn take_back(&mut self, exposed: Nothing) -> Result<Buffer, Nothing> {
+        Err(exposed)
     }
     fn read(&mut self, _: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         Err((target, io::ErrorKind::Unsupported.into()))

@@ -25,7 +25,12 @@ pub(crate) struct Context {
 /// `struct ibv_context_ops`; the calls that are not used are words.
 #[repr(C)]
 pub(crate) struct ContextOps {
-    before_poll_cq: [usize; 11],
+    before_alloc_mw: [usize; 7],
+    /// None on a device without memory windows.
+    pub(crate) alloc_mw: Option<unsafe extern "C" fn(*mut Pd, c_int) -> *mut Mw>,
+    bind_mw: usize,
+    pub(crate) dealloc_mw: Option<unsafe extern "C" fn(*mut Mw) -> c_int>,
+    create_cq: usize,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut Cq, c_int, *mut WorkCompletion) -> c_int,
     pub(crate) req_notify_cq: unsafe extern "C" fn(*mut Cq, c_int) -> c_int,
     before_post_send: [usize; 12],
@@ -33,6 +38,27 @@ pub(crate) struct ContextOps {
     pub(crate) post_recv: unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
     behind: [usize; 5],
 }
+
+/// `struct ibv_device_attr`, as far as it is used.
+#[repr(C)]
+pub(crate) struct DeviceAttr {
+    before_vendor: [u32; 24],
+    pub(crate) vendor_id: u32,
+    before_flags: [u32; 4],
+    pub(crate) device_cap_flags: u32,
+    behind_flags: [u32; 28],
+}
+
+impl DeviceAttr {
+    pub(crate) const EMPTY: Self =
+        Self { before_vendor: [0; 24], vendor_id: 0, before_flags: [0; 4], device_cap_flags: 0, behind_flags: [0; 28] };
+}
+
+/// The vendor of rxe, the kernel's software device.
+pub(crate) const VENDOR_RXE: u32 = 0xff_ffff;
+
+/// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`: windows that one queue pair's peer can use.
+pub(crate) const DEVICE_WINDOWS_OF_PAIRS: u32 = 1 << 24;
 
 /// `struct ibv_pd`.
 #[repr(C)]
@@ -97,8 +123,21 @@ pub(crate) struct Mr {
     length: usize,
     handle: u32,
     pub(crate) lkey: u32,
-    pub(crate) rkey: u32,
+    rkey: u32,
 }
+
+/// `struct ibv_mw`.
+#[repr(C)]
+pub(crate) struct Mw {
+    context: *mut Context,
+    pd: *mut Pd,
+    pub(crate) rkey: u32,
+    handle: u32,
+    kind: c_int,
+}
+
+/// `IBV_MW_TYPE_2`.
+pub(crate) const MW_TYPE_2: c_int = 2;
 
 /// `struct ibv_sge`.
 #[repr(C)]
@@ -124,7 +163,9 @@ pub(crate) struct RecvWr {
 
 /// `struct ibv_send_wr`; the members behind `imm_data` depend on the operation: of a read, the
 /// address in the peer's memory, then the key in the first half of the next word; of a packet, the
-/// address handle, then the number and the key of the peer's queue pair.
+/// address handle, then the number and the key of the peer's queue pair; of binding a window, from
+/// the sixth word on, the window, its new key in half a word, the registration, the address, the
+/// length and the access. `imm_data` is also the key of the window that a segment ends.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWr {
@@ -155,6 +196,10 @@ impl SendWr {
 pub(crate) const WR_SEND: c_int = 2;
 /// `IBV_WR_RDMA_READ`.
 pub(crate) const WR_RDMA_READ: c_int = 4;
+/// `IBV_WR_BIND_MW`.
+pub(crate) const WR_BIND_MW: c_int = 8;
+/// `IBV_WR_SEND_WITH_INV`: the peer's device ends a window of the peer when the segment arrives.
+pub(crate) const WR_SEND_WITH_INV: c_int = 9;
 /// `IBV_SEND_SIGNALED`.
 pub(crate) const SEND_SIGNALED: u32 = 2;
 /// `IBV_SEND_INLINE`: the call copies the bytes into the work, so the device need not fetch them.
@@ -162,7 +207,9 @@ pub(crate) const SEND_INLINE: u32 = 8;
 /// `IBV_ACCESS_LOCAL_WRITE`.
 pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
 /// `IBV_ACCESS_REMOTE_READ`.
-pub(crate) const ACCESS_REMOTE_READ: c_int = 4;
+pub(crate) const ACCESS_REMOTE_READ: u64 = 4;
+/// `IBV_ACCESS_MW_BIND`: windows may open it to peers.
+pub(crate) const ACCESS_MW_BIND: c_int = 0x10;
 /// `IBV_QPT_RC`.
 pub(crate) const QPT_RC: c_int = 2;
 /// `IBV_QPT_UD`.
@@ -183,10 +230,18 @@ pub(crate) struct WorkCompletion {
     opcode: c_int,
     vendor_err: u32,
     pub(crate) byte_len: u32,
-    before_src_qp: [u32; 2],
+    /// The key of the window that a segment has ended, with [`WC_WITH_INV`].
+    pub(crate) invalidated_rkey: u32,
+    qp_num: u32,
     pub(crate) src_qp: u32,
-    others: [u32; 3],
+    pub(crate) wc_flags: u32,
+    others: [u32; 2],
 }
+
+/// `IBV_WC_WITH_INV`.
+pub(crate) const WC_WITH_INV: u32 = 8;
+/// The same as rxe reports it: with the kernel's value.
+pub(crate) const WC_WITH_INV_OF_RXE: u32 = 4;
 
 impl WorkCompletion {
     pub(crate) const EMPTY: Self = Self {
@@ -195,9 +250,11 @@ impl WorkCompletion {
         opcode: 0,
         vendor_err: 0,
         byte_len: 0,
-        before_src_qp: [0; 2],
+        invalidated_rkey: 0,
+        qp_num: 0,
         src_qp: 0,
-        others: [0; 3],
+        wc_flags: 0,
+        others: [0; 2],
     };
 }
 
@@ -331,6 +388,11 @@ const _: () = assert!(offset_of!(IbDevice, transport) == 20);
 const _: () = assert!(offset_of!(Context, ops) == 8 && size_of::<ContextOps>() == 256);
 const _: () = assert!(offset_of!(ContextOps, poll_cq) == 88 && offset_of!(ContextOps, req_notify_cq) == 96);
 const _: () = assert!(offset_of!(ContextOps, post_send) == 200 && offset_of!(ContextOps, post_recv) == 208);
+const _: () = assert!(offset_of!(ContextOps, alloc_mw) == 56 && offset_of!(ContextOps, dealloc_mw) == 72);
+const _: () = assert!(size_of::<DeviceAttr>() == 232 && offset_of!(DeviceAttr, vendor_id) == 96);
+const _: () = assert!(offset_of!(DeviceAttr, device_cap_flags) == 116);
+const _: () = assert!(size_of::<Mw>() == 32 && offset_of!(Mw, rkey) == 16);
+const _: () = assert!(offset_of!(WorkCompletion, invalidated_rkey) == 24 && offset_of!(WorkCompletion, wc_flags) == 36);
 const _: () = assert!(size_of::<SendWr>() == 128 && offset_of!(SendWr, imm_data) == 36);
 const _: () = assert!(size_of::<RecvWr>() == 32 && size_of::<Sge>() == 16);
 const _: () = assert!(size_of::<WorkCompletion>() == 48 && offset_of!(WorkCompletion, byte_len) == 20);

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::layout::{
-    Ah, AhAttr, CmEvent, CmId, CompChannel, ConnParam, Context, Cq, EventChannel, Mr, Pd, PortAttr, QpInitAttr, Storage,
+    Ah, AhAttr, CmEvent, CmId, CompChannel, ConnParam, Context, Cq, DeviceAttr, EventChannel, Mr, Pd, PortAttr,
+    QpInitAttr, Storage,
 };
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::NonNull;
@@ -41,6 +42,7 @@ macro_rules! functions {
 functions! {
     /// libibverbs.
     Verbs of "libibverbs.so.1" {
+        ibv_query_device(*mut Context, *mut DeviceAttr) -> c_int;
         ibv_alloc_pd(*mut Context) -> *mut Pd;
         ibv_dealloc_pd(*mut Pd) -> c_int;
         ibv_reg_mr(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;

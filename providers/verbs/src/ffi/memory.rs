@@ -2,9 +2,9 @@
 //! of the application.
 #![allow(unsafe_code)]
 
-use super::layout::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, Mr};
+use super::layout::{ACCESS_LOCAL_WRITE, ACCESS_MW_BIND, Mr};
 use super::{Domain, lack_in_words, limit_of_memory};
-use crate::device::{Exposed, Place, SLOT};
+use crate::device::SLOT;
 use core::ffi::c_int;
 use core::ptr::{self, NonNull};
 use ofi_core::log::{self, Level, Subsystem};
@@ -23,15 +23,15 @@ const ALIGN: usize = 4096;
 pub(crate) enum Access {
     /// This side's device writes it.
     Write,
-    /// The peer's device reads it.
-    ReadByPeer,
+    /// A peer's device reads it through a window; without one, nothing may.
+    Windows,
 }
 
 impl Access {
     const fn flags(self) -> c_int {
         match self {
             Self::Write => ACCESS_LOCAL_WRITE,
-            Self::ReadByPeer => ACCESS_REMOTE_READ,
+            Self::Windows => ACCESS_MW_BIND,
         }
     }
 }
@@ -71,10 +71,9 @@ impl Registration {
         Ok(Self { mr: NonNull::new(mr).ok_or_else(io::Error::last_os_error)?, domain: domain.clone() })
     }
 
-    fn keys(&self) -> (u32, u32) {
+    fn lkey(&self) -> u32 {
         // SAFETY: the registration lasts as long as this value.
-        let mr = unsafe { self.mr.as_ref() };
-        (mr.lkey, mr.rkey)
+        unsafe { self.mr.as_ref() }.lkey
     }
 
     /// Ends it; false if the device may still access the memory.
@@ -93,7 +92,7 @@ impl Registration {
 /// Part of a buffer that a device may access. Invariant: `buffer` is `Some` until it is given back,
 /// and the registration ends before that.
 #[derive(Debug)]
-pub struct Registered {
+pub(super) struct Registered {
     registration: Registration,
     address: u64,
     len: u64,
@@ -143,7 +142,17 @@ impl Registered {
 
     /// The key for this side's device.
     pub(super) fn lkey(&self) -> u32 {
-        self.registration.keys().0
+        self.registration.lkey()
+    }
+
+    /// How many bytes of the buffer the device may access.
+    pub(super) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The registration, for windows.
+    pub(super) const fn handle(&self) -> *mut Mr {
+        self.registration.mr.as_ptr()
     }
 
     /// Ends the registration, and gives the buffer back.
@@ -163,16 +172,6 @@ impl Drop for Registered {
         if self.buffer.is_some() {
             self.end_registration();
         }
-    }
-}
-
-impl Exposed for Registered {
-    fn place(&self) -> Place {
-        Place { address: self.address, key: self.registration.keys().1 }
-    }
-
-    fn withdraw(self) -> Buffer {
-        self.end()
     }
 }
 
@@ -210,7 +209,7 @@ impl Slots {
 
     /// The key of the registration.
     pub(crate) fn lkey(&self) -> u32 {
-        self.registration.keys().0
+        self.registration.lkey()
     }
 
     fn start(&self, slot: u16) -> NonNull<u8> {

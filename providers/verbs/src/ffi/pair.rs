@@ -5,11 +5,13 @@ use super::channel::Channel;
 use super::identifier::{Identifier, result};
 use super::layout::{
     CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED,
-    WC_RETRY_EXCEEDED, WR_RDMA_READ, WR_SEND,
+    WC_RETRY_EXCEEDED, WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV, WorkCompletion,
 };
 use super::memory::{Access, Registered, Slots};
-use super::queue::{Domain, Queue};
+use super::queue::Queue;
+use super::window::{Lent, Windows};
 use crate::device::{Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
+use crate::offers;
 use core::ffi::c_void;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -27,6 +29,9 @@ const RECEIVE: u64 = 1 << 15;
 const READ: u64 = RECEIVE | 1 << 14;
 /// Reads of a connection that the devices carry out at a time.
 const READS: u8 = 1;
+/// Works that open windows: those of the payloads that the peer may read, and of others whose room
+/// in the queue a later report gives back.
+const WINDOWS: u16 = 2 * offers::MOST as u16;
 /// Bytes that are read at once into registered memory: less than the longest message of any device
 /// (8 MiB on rxe).
 const PIECE: usize = 4 << 20;
@@ -40,14 +45,18 @@ pub struct Done {
     number: u64,
     status: i32,
     len: usize,
+    /// The key of the window that the segment has ended.
+    ended: Option<u32>,
 }
 
 impl Done {
-    /// A completion as the device reports it. `key` replaces the one that the work was posted with.
-    pub(super) fn new(done: &super::layout::WorkCompletion, key: Option<u64>) -> Self {
+    /// A completion of a queue as the device reports it. `key` replaces the one that the work was
+    /// posted with.
+    pub(super) fn new(done: &WorkCompletion, queue: &Queue, key: Option<u64>) -> Self {
         let number = done.wr_id & ((1 << NUMBER_BITS) - 1);
+        let ended = queue.domain.ended_window(done);
         let len = usize::try_from(done.byte_len).unwrap_or(usize::MAX).min(SLOT);
-        Self { key: key.unwrap_or(done.wr_id >> NUMBER_BITS), number, status: done.status, len }
+        Self { key: key.unwrap_or(done.wr_id >> NUMBER_BITS), number, status: done.status, len, ended }
     }
 }
 
@@ -70,12 +79,10 @@ pub struct QueuePair {
     pub(super) joined: Option<Joined>,
 }
 
-/// A queue pair with its slots: those for receiving, those for sending, and one for reads. Its
-/// domain is its own, so that the peer's keys reach no memory but what is exposed to that peer.
+/// A queue pair with its slots: those for receiving, those for sending, and one for reads.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
-    domain: Arc<Domain>,
     slots: Slots,
     /// Segments up to this length go along with the work.
     inline: usize,
@@ -83,6 +90,7 @@ pub(super) struct Joined {
     posted: u64,
     ring: Ring,
     chain: Chain,
+    windows: Windows,
     read: Option<Read>,
     /// The queue pair is destroyed.
     is_stopped: bool,
@@ -108,12 +116,13 @@ impl Chain {
     }
 
     /// Adds a segment; false if there is no room, which a full ring of slots prevents.
-    fn add(&mut self, wr_id: u64, piece: Sge, send_flags: u32) -> bool {
+    fn add(&mut self, wr_id: u64, piece: Sge, send_flags: u32, ends: Option<u32>) -> bool {
         let (Some(work), Some(place)) = (self.works.get_mut(self.count), self.pieces.get_mut(self.count)) else {
             return false;
         };
         *place = piece;
-        *work = SendWr { wr_id, num_sge: 1, opcode: WR_SEND, send_flags, ..SendWr::EMPTY };
+        let opcode = if ends.is_some() { WR_SEND_WITH_INV } else { WR_SEND };
+        *work = SendWr { wr_id, num_sge: 1, opcode, send_flags, imm_data: ends.unwrap_or(0), ..SendWr::EMPTY };
         self.count += 1;
         true
     }
@@ -202,14 +211,13 @@ impl QueuePair {
 
     /// Creates the queue pair and posts all slots for receiving.
     pub(super) fn join(&mut self, queue: Arc<Queue>) -> io::Result<()> {
-        let domain = Domain::new(self.id.channel.libraries, queue.domain.context)?;
-        let slots = Slots::new(&domain, READ_SLOT + 1)?;
-        let mut attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + 1), (queue.cq(), RECEIVES));
-        let inline = self.id.create_pair(&domain, &mut attributes)?;
+        let slots = Slots::new(&queue.domain, READ_SLOT + 1)?;
+        let mut attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + WINDOWS + 1), (queue.cq(), RECEIVES));
+        let inline = self.id.create_pair(&queue.domain, &mut attributes)?;
         let ring = Ring::default();
-        let chain = Chain::new();
+        let (chain, windows) = (Chain::new(), Windows::default());
         self.joined =
-            Some(Joined { queue, domain, slots, inline, posted: 0, ring, chain, read: None, is_stopped: false });
+            Some(Joined { queue, slots, inline, posted: 0, ring, chain, windows, read: None, is_stopped: false });
         (0..RECEIVES).try_for_each(|slot| self.post_receive(slot))
     }
 
@@ -262,7 +270,8 @@ impl QueuePair {
         Down::new(Cause::Broken, errno, format!("connection{peer}: {text}"))
     }
 
-    fn add_send(&mut self, len: usize, last: bool) -> io::Result<()> {
+    /// Adds a segment to the chain. `ends` is the key of a window of the peer that it ends.
+    fn add_send(&mut self, len: usize, last: bool, ends: Option<u32>) -> io::Result<()> {
         let key = self.key;
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -275,7 +284,7 @@ impl QueuePair {
             lkey: joined.slots.lkey(),
         };
         let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };
-        let is_added = joined.chain.add(key << NUMBER_BITS | u64::from(number), piece, flags);
+        let is_added = joined.chain.add(key << NUMBER_BITS | u64::from(number), piece, flags, ends);
         if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
@@ -343,7 +352,7 @@ impl QueuePair {
 
 impl Pair for QueuePair {
     type Done = Done;
-    type Exposed = Registered;
+    type Exposed = Lent;
 
     fn key(&self) -> u64 {
         self.key
@@ -366,6 +375,9 @@ impl Pair for QueuePair {
             return Some(Work::Sent);
         }
         joined.posted &= !(1 << number);
+        if let Some(key) = done.ended {
+            joined.windows.note_ended(key);
+        }
         Some(Work::Received { slot: number, len: done.len })
     }
 
@@ -407,11 +419,15 @@ impl Pair for QueuePair {
     }
 
     fn send(&mut self, len: usize) -> io::Result<()> {
-        self.add_send(len, false)
+        self.add_send(len, false, None)
     }
 
     fn send_last(&mut self, len: usize) -> io::Result<()> {
-        self.add_send(len, true)
+        self.add_send(len, true, None)
+    }
+
+    fn send_ending(&mut self, len: usize, key: u32) -> io::Result<()> {
+        self.add_send(len, false, Some(key))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -427,9 +443,21 @@ impl Pair for QueuePair {
         self.joined.as_ref().is_none_or(|joined| joined.ring.is_done())
     }
 
-    fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Registered, (Buffer, io::Error)> {
-        let Some(joined) = &self.joined else { return Err((buffer, io::ErrorKind::NotConnected.into())) };
-        Registered::new(&joined.domain, buffer, (from, len), Access::ReadByPeer)
+    fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Lent, (Buffer, io::Error)> {
+        let qp = self.id.pair();
+        let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else {
+            return Err((buffer, io::ErrorKind::NotConnected.into()));
+        };
+        let domain = &joined.queue.domain;
+        let memory = Registered::new(domain, buffer, (from, len), Access::Windows)?;
+        joined.windows.lend(domain, qp, memory)
+    }
+
+    fn take_back(&mut self, exposed: Lent) -> Result<Buffer, Lent> {
+        match &mut self.joined {
+            Some(joined) => joined.windows.take_back(exposed),
+            None => Err(exposed),
+        }
     }
 
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
@@ -437,7 +465,7 @@ impl Pair for QueuePair {
         let Some(joined) = &self.joined else {
             return Err((RecvTarget { buffer, at, take }, io::ErrorKind::NotConnected.into()));
         };
-        match Registered::new(&joined.domain, buffer, (at, take), Access::Write) {
+        match Registered::new(&joined.queue.domain, buffer, (at, take), Access::Write) {
             Ok(memory) => self.start_read(Read::new(Memory::Registered(memory), from, at, take)),
             Err((buffer, error)) => Err((RecvTarget { buffer, at, take }, error)),
         }
@@ -458,6 +486,8 @@ impl Pair for QueuePair {
         let cm = &self.id.channel.libraries.cm;
         // SAFETY: the identifier is open. Without a connection the call fails, which is fine.
         unsafe { (cm.rdma_disconnect)(self.id.raw()) };
+        // Before the queue pair: rxe waits for its windows, for a second.
+        joined.windows.end();
         // SAFETY: the identifier has a queue pair; afterwards the device has none of its memory.
         unsafe { (cm.rdma_destroy_qp)(self.id.raw()) };
         joined.read.take().map(Read::end)

@@ -1,7 +1,10 @@
 //! Protection domains and completion queues with their channels.
 #![allow(unsafe_code)]
 
-use super::layout::{CompChannel, Context, Cq, Pd, Qp, RecvWr, SendWr, TRANSPORT_IWARP, WorkCompletion};
+use super::layout::{
+    CompChannel, Context, Cq, DEVICE_WINDOWS_OF_PAIRS, DeviceAttr, Pd, Qp, RecvWr, SendWr, TRANSPORT_IWARP, VENDOR_RXE,
+    WC_WITH_INV, WC_WITH_INV_OF_RXE, WorkCompletion,
+};
 use super::library::Libraries;
 use crate::device::{RECEIVES, SENDS};
 use core::ptr::{self, NonNull};
@@ -39,6 +42,9 @@ pub(crate) struct Domain {
     pub(crate) libraries: &'static Libraries,
     pub(crate) context: NonNull<Context>,
     pub(crate) pd: NonNull<Pd>,
+    /// What the device can do (`IBV_DEVICE_`), and who made it.
+    capabilities: u32,
+    vendor: u32,
 }
 
 // SAFETY: libibverbs may be called from any thread for the same objects.
@@ -50,7 +56,12 @@ impl Domain {
     pub(crate) fn new(libraries: &'static Libraries, context: NonNull<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: librdmacm keeps its devices open.
         let pd = not_null(unsafe { (libraries.verbs.ibv_alloc_pd)(context.as_ptr()) })?;
-        Ok(Arc::new(Self { libraries, context, pd }))
+        let mut attributes = DeviceAttr::EMPTY;
+        // SAFETY: the device is open, and the place for the result is ours. If the call fails, the
+        // device is taken to have nothing of it.
+        unsafe { (libraries.verbs.ibv_query_device)(context.as_ptr(), &mut attributes) };
+        let DeviceAttr { device_cap_flags: capabilities, vendor_id: vendor, .. } = attributes;
+        Ok(Arc::new(Self { libraries, context, pd, capabilities, vendor }))
     }
 
     /// Posts work, and what is linked to it, to the send queue of a queue pair.
@@ -74,6 +85,17 @@ impl Domain {
         let post = unsafe { (*self.context.as_ptr()).ops.post_recv };
         // SAFETY: by this function's contract; the place for the work that fails is ours.
         returned(unsafe { post(qp, work, &mut ptr::null_mut()) })
+    }
+
+    /// Whether the device has memory windows that only the peer of one queue pair can use.
+    pub(super) const fn has_windows(&self) -> bool {
+        self.capabilities & DEVICE_WINDOWS_OF_PAIRS != 0
+    }
+
+    /// The key of the window that a segment has ended.
+    pub(super) fn ended_window(&self, done: &WorkCompletion) -> Option<u32> {
+        let also = if self.vendor == VENDOR_RXE { WC_WITH_INV_OF_RXE } else { 0 };
+        (done.wc_flags & (WC_WITH_INV | also) != 0).then_some(done.invalidated_rkey)
     }
 
     /// Whether a device may read a peer's memory into memory that the peer may not write: not on

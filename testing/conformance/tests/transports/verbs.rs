@@ -72,7 +72,8 @@ pub(crate) struct FakeDone {
 #[derive(Debug)]
 enum What {
     Sent(u16),
-    Received(u16, Vec<u8>),
+    /// With the key of the window that it has ended.
+    Received(u16, Vec<u8>, Option<u32>),
     /// And for so many polls it is still being read.
     Read(Place, u32),
 }
@@ -87,6 +88,8 @@ struct Side {
     pending: Vec<FakeDone>,
     /// What the other side may read, by key.
     exposed: BTreeMap<u32, Vec<u8>>,
+    /// Keys of windows that the other side has ended.
+    ended: Vec<u32>,
     keys: u32,
     has_ended: bool,
 }
@@ -130,11 +133,21 @@ pub(crate) struct FakePair {
     slots: Vec<Vec<u8>>,
     buffer: Vec<u8>,
     ring: Ring,
-    /// What the next flush sends; numbers of those that report.
-    chain: Vec<(Vec<u8>, Option<u16>)>,
+    /// What the next flush sends.
+    chain: Vec<FakeSegment>,
     reading: Option<RecvTarget>,
     was_refused: bool,
     is_stopped: bool,
+}
+
+/// A segment that waits for the next flush.
+#[derive(Debug)]
+struct FakeSegment {
+    bytes: Vec<u8>,
+    /// Its number, if it reports its completion.
+    reported: Option<u16>,
+    /// The key of the window that it ends.
+    ends: Option<u32>,
 }
 
 /// A payload that the other side may read.
@@ -190,10 +203,11 @@ impl FakePair {
         }
     }
 
-    fn post(&mut self, len: usize, last: bool) {
+    fn post(&mut self, len: usize, last: bool, ends: Option<u32>) {
         assert!(self.ring.slot().is_some(), "a segment without a slot to send from");
         let (number, is_reported) = self.ring.take(last);
-        self.chain.push((self.buffer[..len].to_vec(), is_reported.then_some(number)));
+        let bytes = self.buffer[..len].to_vec();
+        self.chain.push(FakeSegment { bytes, reported: is_reported.then_some(number), ends });
     }
 }
 
@@ -213,8 +227,9 @@ impl Pair for FakePair {
                 self.ring.complete(number);
                 Work::Sent
             }
-            What::Received(slot, bytes) => {
+            What::Received(slot, bytes, ended) => {
                 let len = bytes.len();
+                lock(&self.wire)[self.side].ended.extend(ended);
                 self.slots[usize::from(slot)] = bytes;
                 Work::Received { slot, len }
             }
@@ -249,20 +264,25 @@ impl Pair for FakePair {
         })
     }
     fn send(&mut self, len: usize) -> io::Result<()> {
-        self.post(len, false);
+        self.post(len, false, None);
         Ok(())
     }
     fn send_last(&mut self, len: usize) -> io::Result<()> {
-        self.post(len, true);
+        self.post(len, true, None);
+        Ok(())
+    }
+    fn send_ending(&mut self, len: usize, key: u32) -> io::Result<()> {
+        self.post(len, false, Some(key));
         Ok(())
     }
     fn flush(&mut self) -> io::Result<()> {
         let mut sides = lock(&self.wire);
-        for (bytes, reported) in self.chain.drain(..) {
+        for FakeSegment { bytes, reported, ends } in self.chain.drain(..) {
             let peer = &mut sides[1 - self.side];
             if !peer.has_ended {
                 let slot = peer.receives.pop_front().expect("the peer has posted a slot for each credit");
-                peer.complete(What::Received(slot, bytes));
+                let ended = ends.filter(|key| peer.exposed.remove(key).is_some());
+                peer.complete(What::Received(slot, bytes, ended));
             }
             if let Some(number) = reported {
                 sides[self.side].complete(What::Sent(number));
@@ -285,6 +305,16 @@ impl Pair for FakePair {
         side.exposed.insert(side.keys, bytes);
         let place = Place { address: buffer.address() as u64 + from as u64, key: side.keys };
         Ok(FakeExposed { wire: self.wire.clone(), side: self.side, place, buffer: Some(buffer) })
+    }
+    fn take_back(&mut self, mut exposed: FakeExposed) -> Result<Buffer, FakeExposed> {
+        let ended = &mut lock(&self.wire)[self.side].ended;
+        match ended.iter().position(|key| *key == exposed.place.key) {
+            Some(at) => {
+                ended.swap_remove(at);
+            }
+            None => return Err(exposed),
+        }
+        Ok(exposed.buffer.take().expect("it is taken back once"))
     }
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         // Now and then a device has no room for a registration.

@@ -6,7 +6,9 @@ use fastrand::Rng;
 use libtest_mimic::Trial;
 use ofi_conformance::Medium;
 use ofi_core::{Addr, Cause};
-use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
+use ofi_engine::transport::{
+    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token, Transport, Urgency, Verdict,
+};
 use ofi_engine::wire::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo, Violation};
 use ofi_memory::Buffer;
 use ofi_verbs::device::{Device, Event, Pair, Work};
@@ -22,8 +24,8 @@ const LEN: u64 = 4096;
 /// Polls until everything that can happen has.
 const POLLS: usize = 100;
 
-/// The private data of a request: version 3, 32 slots of 8 KiB.
-const GRANT: [u8; 12] = [b'O', b'F', b'I', b'V', 3, 0, 32, 0, 0, 0x20, 0, 0];
+/// The private data of a request: version 4, 32 slots of 8 KiB.
+const GRANT: [u8; 12] = [b'O', b'F', b'I', b'V', 4, 0, 32, 0, 0, 0x20, 0, 0];
 
 fn segment(kind: u8, header: &[u8], credits: u16, len: usize, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![kind, u8::try_from(header.len()).expect("headers are short")];
@@ -69,6 +71,8 @@ enum Heard {
     Offer,
     TargetBack,
     Frame,
+    Sent,
+    Returned,
     Down,
 }
 
@@ -76,6 +80,7 @@ enum Heard {
 #[derive(Debug, Default)]
 struct Victim {
     takes: bool,
+    link: Option<LinkId>,
     heard: Vec<Heard>,
     down: Option<Down>,
 }
@@ -87,7 +92,8 @@ impl Victim {
 }
 
 impl LinkEvents for Victim {
-    fn handle_connect_request(&mut self, _: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
+    fn handle_connect_request(&mut self, link: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
+        self.link = Some(link);
         Verdict::Accept(Vec::new())
     }
     fn handle_connected(&mut self, _: LinkId, _: &[u8]) -> Result<(), Down> {
@@ -110,9 +116,13 @@ impl LinkEvents for Victim {
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
         Ok(())
     }
-    fn handle_send_done(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_send_done(&mut self, _: LinkId, _: Token, _: Buffer) {
+        self.heard.push(Heard::Sent);
+    }
     fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
-    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {
+        self.heard.push(Heard::Returned);
+    }
     fn handle_recv_retry(&mut self, _: LinkId, _: RecvTarget) {
         self.heard.push(Heard::TargetBack);
     }
@@ -128,6 +138,11 @@ impl LinkEvents for Victim {
 /// Sends these segments on a new connection, returns no credits, and ends it if the victim takes
 /// offers. Returns what the victim has heard.
 fn send_to(takes: bool, segments: &[Vec<u8>]) -> Victim {
+    exchange(takes, None, segments)
+}
+
+/// The same, once the victim has sent a payload of so many bytes.
+fn exchange(takes: bool, mut sends: Option<usize>, segments: &[Vec<u8>]) -> Victim {
     let mut net = Simulated::new(&mut Rng::with_seed(0));
     let mut transport = net.open(&mut Rng::with_seed(0));
     let to = transport.local_addr().socket();
@@ -139,6 +154,14 @@ fn send_to(takes: bool, segments: &[Vec<u8>]) -> Victim {
     let hello = segment(HELLO, &[], 0, 0, &[]);
     for _ in 0..POLLS {
         transport.poll(&mut victim);
+        if let Some(link) = victim.link
+            && let Some(len) = sends.take()
+        {
+            let mut buffer = Some(Buffer::Owned(vec![1; len]));
+            let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(1), inject: false };
+            let submitted = transport.submit(link, &Frame::Data { token: 1 }.encode(), payload, Urgency::Posted);
+            assert!(matches!(submitted, Submitted::Kept), "the payload stays where it is");
+        }
         device.poll_events(&mut events);
         for event in events.drain(..) {
             match event {
@@ -159,7 +182,10 @@ fn send_to(takes: bool, segments: &[Vec<u8>]) -> Victim {
                 pair.post_receive(slot).expect("the connection is open");
             }
         }
-        if is_connected && let Some(next) = segments.next() {
+        if is_connected
+            && sends.is_none()
+            && let Some(next) = segments.next()
+        {
             let slot = pair.send_slot().expect("each poll completes what was sent");
             slot[..next.len()].copy_from_slice(next);
             pair.send_last(next.len()).and_then(|()| pair.flush()).expect("the connection is open");
@@ -195,6 +221,10 @@ fn rules() {
     is_ended(&send(&[offer(0, u64::MAX)]), "or of too many");
     is_ended(&send(&[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 1])]), "a payload that was not there to be read");
     is_ended(&send(&[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 2])]), "neither yes nor no");
+    // It could still read the payload.
+    let victim = exchange(false, Some(4096), &[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 1])]);
+    is_ended(&victim, "leaves the payload's window open");
+    assert_eq!(victim.heard, [Heard::Returned, Heard::Down]);
     // In the middle of a frame.
     let partial = segment(FRAME, &request(), 0, 9000, &[7; 100]);
     is_ended(&send(&[partial.clone(), offer(0, LEN)]), "out of turn");

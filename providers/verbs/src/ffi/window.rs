@@ -1,0 +1,146 @@
+//! Memory windows: parts of registered memory that the peer of one queue pair may read.
+//! All connections of a device object share its protection domain, so the key of a registration
+//! gives no peer any access; a window's key gives it to one peer, until its device is told to end
+//! the window, or its queue pair is destroyed.
+#![allow(unsafe_code)]
+
+use super::Domain;
+use super::layout::{ACCESS_REMOTE_READ, MW_TYPE_2, Mw, Qp, SendWr, WR_BIND_MW};
+use super::memory::Registered;
+use super::queue::not_null;
+use crate::device::{Exposed, Place};
+use core::ptr::NonNull;
+use ofi_memory::Buffer;
+use std::io;
+use std::sync::Arc;
+
+/// The part of a key that is the program's to choose. Another one each time a window opens makes
+/// sure that an old key opens nothing.
+const TAG: u32 = 0xff;
+
+/// A window. It opens with work of a queue pair, which is destroyed after it, and keeps the
+/// registration of its memory from ending until it is ended or freed.
+#[derive(Debug)]
+pub(super) struct Window {
+    window: NonNull<Mw>,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: the library's calls for a window may come from any thread.
+unsafe impl Send for Window {}
+
+impl Window {
+    pub(super) fn new(domain: &Arc<Domain>) -> io::Result<Self> {
+        let missing = || io::Error::new(io::ErrorKind::Unsupported, "the device has no memory windows of type 2B");
+        let domain = domain.clone();
+        // SAFETY: the device is open, so its table is complete.
+        let allocate = unsafe { (*domain.context.as_ptr()).ops.alloc_mw };
+        let allocate = allocate.filter(|_| domain.has_windows()).ok_or_else(missing)?;
+        // SAFETY: the protection domain is open.
+        let window = not_null(unsafe { allocate(domain.pd.as_ptr(), MW_TYPE_2) })?;
+        Ok(Self { window, domain })
+    }
+
+    fn key(&self) -> u32 {
+        // SAFETY: the window lasts as long as this value.
+        unsafe { self.window.as_ref() }.rkey
+    }
+
+    /// Opens it to registered memory, with another key than before. What is posted to the queue
+    /// pair later finds it open.
+    fn open(&mut self, qp: *mut Qp, memory: &Registered) -> io::Result<()> {
+        let key = self.key() & !TAG | self.key().wrapping_add(1) & TAG;
+        let mut others = [0; 11];
+        let [a, b, c, d] = key.to_ne_bytes();
+        others[5] = self.window.as_ptr().expose_provenance() as u64;
+        others[6] = u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]);
+        others[7] = memory.handle().expose_provenance() as u64;
+        (others[8], others[9], others[10]) = (memory.address(), memory.len(), ACCESS_REMOTE_READ);
+        let mut work = SendWr { opcode: WR_BIND_MW, others, ..SendWr::EMPTY };
+        // SAFETY: the caller's queue pair is open. The work names no pieces of memory; the
+        // registration that it names lasts until the window is closed or freed.
+        unsafe { self.domain.post_send(qp, &mut work)? };
+        // SAFETY: the window lasts as long as this value, which alone uses it.
+        unsafe { self.window.as_mut() }.rkey = key;
+        Ok(())
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: the device is open, so its table is complete.
+        let free = unsafe { (*self.domain.context.as_ptr()).ops.dealloc_mw };
+        if let Some(free) = free {
+            // SAFETY: allocated once.
+            unsafe { free(self.window.as_ptr()) };
+        }
+    }
+}
+
+/// A payload that one peer may read, through the window with that key.
+#[derive(Debug)]
+pub struct Lent {
+    key: u32,
+    memory: Registered,
+}
+
+impl Exposed for Lent {
+    fn place(&self) -> Place {
+        Place { address: self.memory.address(), key: self.key }
+    }
+
+    fn withdraw(self) -> Buffer {
+        self.memory.end()
+    }
+}
+
+/// The windows of a queue pair.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    open: Vec<Window>,
+    /// Closed ones, for the next payloads: making one is a system call.
+    spare: Vec<Window>,
+    /// Keys of those that the peer has ended, until their payloads are taken back.
+    ended: Vec<u32>,
+}
+
+impl Windows {
+    /// Lets the peer read memory.
+    pub(super) fn lend(
+        &mut self,
+        domain: &Arc<Domain>,
+        qp: *mut Qp,
+        memory: Registered,
+    ) -> Result<Lent, (Buffer, io::Error)> {
+        let window = self.spare.pop().map_or_else(|| Window::new(domain), Ok);
+        let opened = window.and_then(|mut window| window.open(qp, &memory).map(|()| window));
+        match opened {
+            Ok(window) => {
+                let key = window.key();
+                self.open.push(window);
+                Ok(Lent { key, memory })
+            }
+            Err(error) => Err((memory.end(), error)),
+        }
+    }
+
+    /// The peer has ended a window.
+    pub(super) fn note_ended(&mut self, key: u32) {
+        self.ended.push(key);
+    }
+
+    /// Takes memory back, unless the peer may still read it.
+    pub(super) fn take_back(&mut self, lent: Lent) -> Result<Buffer, Lent> {
+        let Some(at) = self.ended.iter().position(|key| *key == lent.key) else { return Err(lent) };
+        self.ended.swap_remove(at);
+        if let Some(at) = self.open.iter().position(|window| window.key() == lent.key) {
+            self.spare.push(self.open.swap_remove(at));
+        }
+        Ok(lent.memory.end())
+    }
+
+    /// Frees all: from now on the peer reads nothing.
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+}
