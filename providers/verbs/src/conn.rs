@@ -363,13 +363,13 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// Takes a segment that has arrived in a slot, and gives the slot to the device again. `handle`
-    /// gets the segment. If it was held, its credits have counted.
+    /// Takes a segment that has arrived in a slot, and gives the slot to the device again unless
+    /// `handle` keeps it, which gets the segment. If it was held, its credits have counted.
     pub(crate) fn receive(
         &mut self,
         (slot, len): (u16, usize),
         was_held: bool,
-        handle: impl FnOnce(&mut ArrivingFrame, &Segment<'_>) -> Result<(), Down>,
+        handle: impl FnOnce(&mut ArrivingFrame, &Segment<'_>) -> Result<SlotUse, Down>,
     ) -> Result<(), Down> {
         let mut arriving = ArrivingFrame(self.arriving.take());
         let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
@@ -381,8 +381,10 @@ impl<P: Pair> Conn<P> {
             .map_err(Down::violation)
             .and_then(|segment| handle(&mut arriving, &segment));
         self.arriving = arriving.0;
-        handled?;
-        self.give_slot_back(slot)
+        match handled? {
+            SlotUse::Over => self.give_slot_back(slot),
+            SlotUse::Kept => Ok(()),
+        }
     }
 
     fn give_slot_back(&mut self, slot: u16) -> Result<(), Down> {
@@ -408,6 +410,14 @@ impl<P: Pair> Conn<P> {
             events.handle_recv_retry(link, target);
         }
     }
+}
+
+/// Whether a segment's slot is still needed once the segment is handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotUse {
+    Over,
+    /// Until [`Conn::take_payload`].
+    Kept,
 }
 
 /// The frame that is arriving, while a segment of its connection is handled.

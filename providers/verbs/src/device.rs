@@ -3,10 +3,12 @@
 //! so that the transport is tested where no device is.
 //! Invariant: the device and the program never use a slot at the same time. A slot for receiving
 //! is the device's from [`Pair::post_receive`] to its completion; those for sending are a ring.
+//! Connections may share their slots: credits bound how many a peer can fill.
 //! Memory of the application is the device's while a [`Exposed`] or an unfinished [`Pair::read`]
 //! holds the buffer.
 
 use core::fmt::Debug;
+use core::ops::Range;
 use core::time::Duration;
 use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
@@ -23,9 +25,10 @@ pub const RECEIVES: u16 = 32;
 pub const SENDS: u16 = 16;
 /// Every so many sends one reports its completion, which stands for those before it too.
 pub const REPORT_EVERY: u16 = SENDS / 4;
-/// Registered bytes of a connection: its slots, and one more, for reads into memory that cannot be
-/// registered.
-pub const REGISTERED: usize = (RECEIVES as usize + SENDS as usize + 1) * SLOT;
+/// Registered bytes of a connection that does not share its slots.
+pub const REGISTERED: usize = (RECEIVES as usize + SENDS as usize) * SLOT;
+/// Bytes of memory of a connection that shares its slots with many: one slot, and its queue pair.
+pub const SHARING: usize = 3 * SLOT;
 
 /// What the connection manager reports. Keys are those of [`Pair::key`].
 #[derive(Debug)]
@@ -206,12 +209,13 @@ pub trait Pair: Send + Debug + 'static {
     /// # Errors
     /// Why the device cannot reach the target, as for [`Self::expose`].
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
-    /// As [`Self::read`], into a target that the device cannot reach: it reads into a slot, from
-    /// which the payload is copied.
+    /// As [`Self::read`], into a target that the device cannot reach: it reads into a slot in which
+    /// a segment has arrived, and from which the payload is copied. Until [`Self::take_read`], the
+    /// slot is empty for [`Self::received`], and cannot be posted.
     ///
     /// # Errors
     /// The connection is unusable.
-    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
+    fn read_copied(&mut self, from: Place, target: RecvTarget, slot: u16) -> Result<(), (RecvTarget, io::Error)>;
     /// The target that has been read; `None` if there is none.
     fn take_read(&mut self) -> Option<RecvTarget>;
     /// Refuses a requested connection; the peer gets `data`.
@@ -253,10 +257,15 @@ impl Ring {
         (number, reports)
     }
 
-    /// The segments up to `number` are sent.
-    pub const fn complete(&mut self, number: u16) {
-        if Self::between(self.done, number % NUMBERS) < Self::between(self.done, self.next) {
+    /// The segments up to `number` are sent. Returns the numbers of those that were not before; what
+    /// counts is what is left of them when divided by [`SENDS`].
+    pub const fn complete(&mut self, number: u16) -> Range<u16> {
+        let (from, sent) = (self.done, Self::between(self.done, number % NUMBERS));
+        if sent < Self::between(self.done, self.next) {
             self.done = (number + 1) % NUMBERS;
+            from..from + sent + 1
+        } else {
+            from..from
         }
     }
 

@@ -11,10 +11,11 @@ mod library;
 mod memory;
 mod packets;
 mod pair;
+mod pool;
 mod queue;
 mod window;
 
-use crate::device::{Device, Event, Pair, REGISTERED};
+use crate::device::{Device, Event, REGISTERED};
 use channel::{Channel, Space};
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -28,6 +29,7 @@ use ofi_os::wait_fd::FdWaitObject;
 pub use packets::{PacketPair, Route};
 use pair::Stage;
 pub use pair::{Done, QueuePair};
+use pool::Pool;
 use queue::{Completions, Domain, NO_COMPLETIONS, Queue};
 use std::io;
 use std::net::SocketAddr;
@@ -57,6 +59,8 @@ pub struct System {
     listener: Option<QueuePair>,
     local: SocketAddr,
     queues: Vec<Watched>,
+    /// Slots of the connections to come.
+    pool: Option<Arc<Pool>>,
     /// Each connection has a queue of its own, which another object may take over.
     separate: bool,
     generation: u64,
@@ -75,8 +79,8 @@ pub struct System {
 #[derive(Debug)]
 struct Watched {
     queue: Arc<Queue>,
-    /// The key of its only connection, if it is a separate one.
-    owner: Option<u64>,
+    /// It has one connection, which another object may take over.
+    separate: bool,
     /// The next completion is an event.
     armed: bool,
 }
@@ -146,6 +150,7 @@ impl System {
             listener: None,
             local: addr.unwrap_or_else(|| SocketAddr::from(([0; 4], 0))),
             queues: Vec::new(),
+            pool: None,
             separate: role == Role::Listener,
             generation: u64::from(u16::from_ne_bytes(ofi_os::random())),
             channel,
@@ -171,7 +176,7 @@ impl System {
         self.listener = Some(pair);
         if !self.separate {
             // Now, so that the first connection does not wait for it.
-            self.queue(context, LISTENER)?;
+            self.queue(context)?;
         }
         Ok(())
     }
@@ -188,25 +193,38 @@ impl System {
     }
 
     /// A completion queue for a connection on that device.
-    fn queue(&mut self, context: NonNull<Context>, key: u64) -> io::Result<Arc<Queue>> {
+    fn queue(&mut self, context: NonNull<Context>) -> io::Result<Arc<Queue>> {
         let shared = |watched: &&Watched| {
-            watched.owner.is_none() && watched.queue.domain.context == context && Queue::has_room(&watched.queue)
+            !watched.separate && watched.queue.domain.context == context && Queue::has_room(&watched.queue)
         };
         if let Some(watched) = self.queues.iter().find(shared).filter(|_| !self.separate) {
             return Ok(watched.queue.clone());
         }
         let queue = Queue::new(&self.domain(context)?, !self.separate)?;
-        self.watch_queue(queue.clone(), self.separate.then_some(key))?;
+        self.watch_queue(queue.clone(), self.separate)?;
         Ok(queue)
     }
 
-    fn watch_queue(&mut self, queue: Arc<Queue>, owner: Option<u64>) -> io::Result<()> {
+    /// Slots for a connection in that domain.
+    fn pool(&mut self, domain: &Arc<Domain>) -> io::Result<Arc<Pool>> {
+        if self.separate {
+            return Pool::new(domain, false);
+        }
+        if let Some(pool) = self.pool.as_ref().filter(|pool| pool.is_for(domain)) {
+            return Ok(pool.clone());
+        }
+        let pool = Pool::new(domain, true)?;
+        self.pool = Some(pool.clone());
+        Ok(pool)
+    }
+
+    fn watch_queue(&mut self, queue: Arc<Queue>, separate: bool) -> io::Result<()> {
         watch(&self.wait, queue.descriptor(), self.queues.len() as u64)?;
         if self.is_armed {
             queue.request_event();
         }
         // A separate queue may have completions already, and its event may be requested already.
-        self.queues.push(Watched { queue, owner, armed: self.is_armed });
+        self.queues.push(Watched { queue, separate, armed: self.is_armed });
         Ok(())
     }
 
@@ -224,7 +242,7 @@ impl System {
 
     /// Separate queues whose connection is gone are not polled any longer.
     fn drop_queues(&mut self) {
-        let unused = |watched: &Watched| watched.owner.is_some() && Arc::strong_count(&watched.queue) == 1;
+        let unused = |watched: &Watched| watched.separate && Arc::strong_count(&watched.queue) == 1;
         while let Some(gone) = self.queues.iter().find(|watched| unused(watched)).map(|watched| watched.queue.clone()) {
             self.unwatch_queue(&gone);
         }
@@ -254,8 +272,8 @@ impl System {
 
     fn poll_queues(&mut self, out: &mut Vec<Done>) -> bool {
         let mut more = false;
-        for Watched { queue, owner, .. } in &self.queues {
-            more |= queue.poll(&mut self.polled, |completion| out.push(Done::new(completion, queue, *owner)));
+        for Watched { queue, .. } in &self.queues {
+            more |= queue.poll_done(&mut self.polled, out);
         }
         more
     }
@@ -327,8 +345,9 @@ impl Device for System {
             Stage::Address => pair.resolve_route(STEP).map_err(fail),
             Stage::Route => {
                 let context = pair.id.context().ok_or_else(|| fail(missing("no RDMA device leads there")))?;
-                let queue = self.queue(context, pair.key()).map_err(fail)?;
-                pair.join(queue).and_then(|()| pair.request()).map_err(fail)?;
+                let queue = self.queue(context).map_err(fail)?;
+                let pool = self.pool(&queue.domain).map_err(fail)?;
+                pair.join(queue, pool).and_then(|()| pair.request()).map_err(fail)?;
                 if self.listener.is_none() {
                     self.local = pair.id.address(false).unwrap_or(self.local);
                 }
@@ -343,8 +362,9 @@ impl Device for System {
         let key = self.next_key(slot);
         pair.set_key(key);
         let context = pair.id.context().ok_or_else(|| fail(missing("the request came from no device")))?;
-        let queue = self.queue(context, key).map_err(fail)?;
-        pair.join(queue).and_then(|()| pair.answer(data)).map_err(fail)
+        let queue = self.queue(context).map_err(fail)?;
+        let pool = self.pool(&queue.domain).map_err(fail)?;
+        pair.join(queue, pool).and_then(|()| pair.answer(data)).map_err(fail)
     }
 
     fn attach(&mut self, slot: u32, pair: &mut QueuePair) -> io::Result<()> {
@@ -355,7 +375,7 @@ impl Device for System {
             self.local = pair.id.address(false).unwrap_or(self.local);
         }
         let Some(joined) = &pair.joined else { return Err(io::ErrorKind::NotConnected.into()) };
-        self.watch_queue(joined.queue.clone(), Some(key))
+        self.watch_queue(joined.queue.clone(), true)
     }
 
     fn release(&mut self, pair: &mut QueuePair) {
@@ -436,7 +456,7 @@ mod tests {
         let lack = io::Error::from_raw_os_error(Errno::ENOMEM.raw());
         let locks = ("a connection", REGISTERED);
         let text = in_words(&lack, locks, Some(64 << 10));
-        assert!(text.contains("a connection locks 392 KiB") && text.contains("64 KiB in all (ulimit -l)"), "{text}");
+        assert!(text.contains("a connection locks 384 KiB") && text.contains("64 KiB in all (ulimit -l)"), "{text}");
         assert!(!in_words(&lack, locks, None).contains("ulimit"));
         let other = io::Error::from_raw_os_error(Errno::EIO.raw());
         assert!(!in_words(&other, locks, Some(64 << 10)).contains("ulimit"));

@@ -10,6 +10,7 @@ pub mod device;
 pub mod ffi;
 mod offer;
 mod offers;
+mod shares;
 pub mod transport;
 mod wire;
 

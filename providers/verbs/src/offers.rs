@@ -70,6 +70,8 @@ pub(crate) struct Reading {
     pub(crate) exposure: Exposure,
     /// The key of the peer's window.
     pub(crate) key: u32,
+    /// The slot from which it is copied, if it is.
+    pub(crate) slot: Option<u16>,
 }
 
 /// A payload of this side that has come back.

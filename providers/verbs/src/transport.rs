@@ -6,7 +6,7 @@ mod listening;
 mod segments;
 
 use crate::conn::{Conn, Report};
-use crate::device::{Device, Event, Pair, RECEIVES, REGISTERED, SLOT};
+use crate::device::{Device, Event, Pair, RECEIVES, SHARING, SLOT};
 use crate::offers::Exposure;
 use crate::wire::{self, Grant, Kind, MAX_OFFER};
 use ofi_core::error::Result;
@@ -196,7 +196,7 @@ impl<D: Device> VerbsTransport<D> {
     fn forget_half_open(&mut self, key: u64) {
         if let Some(at) = self.half_open.iter().position(|(other, _)| *other == key) {
             self.half_open.remove(at);
-            self.settings.account.release(REGISTERED);
+            self.settings.account.release(SHARING);
         }
     }
 
@@ -264,7 +264,7 @@ impl<D: Device> VerbsTransport<D> {
             log::log("verbs", Level::Warn, Subsystem::EpCtrl, || format!("a request from {from} fails: {}", why.text));
             return pair.reject(&own_grant().encode());
         }
-        self.settings.account.charge(REGISTERED);
+        self.settings.account.charge(SHARING);
         self.half_open.push_back((pair.key(), now));
         let mut conn = Conn::new(pair, from);
         conn.grant(grant);
@@ -554,6 +554,6 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
 impl<D: Device> Drop for VerbsTransport<D> {
     fn drop(&mut self) {
-        self.settings.account.release(REGISTERED * self.half_open.len());
+        self.settings.account.release(SHARING * self.half_open.len());
     }
 }

@@ -1,11 +1,11 @@
 //! Payloads that the receiver's device reads where they lie: what both sides do on a connection.
 
 use super::{Conn, MOST_QUEUED, unwritable, violation};
-use crate::device::Pair;
+use crate::device::{Pair, Place};
 use crate::offers::{self, Exposure, Reading, Returned, Way};
 use crate::wire::{Kind, MAX_OFFER, Offer, Outcome, Segment};
 use ofi_core::log::{self, Level, Subsystem};
-use ofi_engine::transport::{Disposition, Down, LinkEvents, LinkId, Payload};
+use ofi_engine::transport::{Disposition, Down, LinkEvents, LinkId, Payload, RecvTarget};
 use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
 use std::io;
@@ -61,37 +61,57 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// The peer offers a payload, or a remote frame has arrived; `answer` says where the payload
-    /// goes. The caller has handled the request or the frame.
+    /// The peer offers a payload, or a remote frame has arrived, in that slot; `answer` says where
+    /// the payload goes. The caller has handled the request or the frame.
     pub(crate) fn take_payload(
         &mut self,
         link: LinkId,
+        slot: u16,
         (offer, exposure): (Offer, Exposure),
         answer: Disposition,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
         let Offer { number, place, .. } = offer;
-        let reading = Reading { number, exposure, key: place.key };
+        let reading = Reading { number, exposure, key: place.key, slot: None };
+        let Some(target) = self.read_directly(link, (reading, place), answer, events)? else {
+            return self.give_slot_back(slot);
+        };
+        let Err((target, why)) = self.pair.read_copied(place, target, slot) else {
+            self.offers.reading = Some(Reading { slot: Some(slot), ..reading });
+            return Ok(());
+        };
+        events.handle_recv_retry(link, target);
+        Err(self.unusable(&why))
+    }
+
+    /// Has the device read a payload into its target. Returns the target of a remote frame that the
+    /// device cannot reach.
+    fn read_directly(
+        &mut self,
+        link: LinkId,
+        (reading, place): (Reading, Place),
+        answer: Disposition,
+        events: &mut impl LinkEvents,
+    ) -> Result<Option<RecvTarget>, Down> {
+        let exposure = reading.exposure;
         let target = match answer {
-            Disposition::Done => return self.tell(reading, exposure == Exposure::Remote),
+            Disposition::Done => return self.tell(reading, exposure == Exposure::Remote).map(|()| None),
             Disposition::Into(target) => target,
         };
         if target.take == 0 {
             events.handle_recv_done(link, target).map_err(violation)?;
-            return self.tell(reading, true);
+            return self.tell(reading, true).map(|()| None);
         }
-        self.offers.reading = Some(reading);
-        let Err((target, why)) = self.pair.read(place, target) else { return Ok(()) };
+        let Err((target, why)) = self.pair.read(place, target) else {
+            self.offers.reading = Some(reading);
+            return Ok(None);
+        };
         self.note_copy(Way::In, &why);
         if exposure == Exposure::Offer {
-            self.offers.reading = None;
             events.handle_recv_retry(link, target);
-            return self.tell(reading, false);
+            return self.tell(reading, false).map(|()| None);
         }
-        let Err((target, why)) = self.pair.read_copied(place, target) else { return Ok(()) };
-        self.offers.reading = None;
-        events.handle_recv_retry(link, target);
-        Err(self.unusable(&why))
+        Ok(Some(target))
     }
 
     /// The link ends while a payload may be being read: it will not come. Returns whether it was
@@ -117,6 +137,9 @@ impl<P: Pair> Conn<P> {
             events.handle_recv_done(link, target).map_err(violation)?;
         } else {
             events.handle_recv_failed(link, target, unwritable());
+        }
+        if let Some(slot) = reading.slot {
+            self.give_slot_back(slot)?;
         }
         self.tell(reading, true)
     }

@@ -1,13 +1,19 @@
 //! Event channels of the connection manager.
 #![allow(unsafe_code)]
 
-use super::layout::{CmEvent, CmId, EventChannel, PS_TCP, PS_UDP, UdParam, event as events};
+use super::layout::{
+    CmEvent, CmId, EventChannel, PS_TCP, PS_UDP, QP_MIN_RNR_TIMER, Qp, QpAttr, UdParam, event as events,
+};
 use super::library::Libraries;
 use super::queue::not_null;
 use core::ptr::{self, NonNull};
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
 use std::io;
 use std::sync::Arc;
+
+/// The shortest time that a device can wait before it tries again: 10 us.
+const SHORTEST_WAIT: u8 = 1;
 
 /// A channel, open for as long as an identifier is on it.
 #[derive(Debug)]
@@ -107,10 +113,32 @@ impl Channel {
             // SAFETY: the identifier of an event exists until the event is acknowledged.
             unsafe { (*id).context }.addr() as u64
         };
+        if kind == events::ESTABLISHED && self.space == Space::Connections && !id.is_null() {
+            // SAFETY: as above.
+            self.set_wait(unsafe { (*id).qp });
+        }
         let requested = if listen_id.is_null() { None } else { NonNull::new(id) };
         // SAFETY: the event is acknowledged once, and nothing of it is used later.
         unsafe { (self.libraries.cm.rdma_ack_cm_event)(event) };
         Ok(Event { kind, status, key, requested, data, way })
+    }
+}
+
+impl Channel {
+    /// Sets how long a sender's device waits before it tries again to send a segment for which no
+    /// slot is posted. librdmacm sets the longest time there is (0.65 s).
+    fn set_wait(&self, qp: *mut Qp) {
+        let mut attributes = QpAttr::with_timer(SHORTEST_WAIT);
+        if qp.is_null() {
+            return;
+        }
+        // SAFETY: the identifier's queue pair exists, and the attribute is the one that is named.
+        let status = unsafe { (self.libraries.verbs.ibv_modify_qp)(qp, &mut attributes, QP_MIN_RNR_TIMER) };
+        if status != 0 {
+            log::log("verbs", Level::Warn, Subsystem::EpCtrl, || {
+                format!("peers without a slot wait for long: ibv_modify_qp says {status}")
+            });
+        }
     }
 }
 

@@ -33,7 +33,9 @@ pub(crate) struct ContextOps {
     create_cq: usize,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut Cq, c_int, *mut WorkCompletion) -> c_int,
     pub(crate) req_notify_cq: unsafe extern "C" fn(*mut Cq, c_int) -> c_int,
-    before_post_send: [usize; 12],
+    before_post_srq_recv: [usize; 7],
+    pub(crate) post_srq_recv: Option<unsafe extern "C" fn(*mut Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
+    before_post_send: [usize; 4],
     pub(crate) post_send: unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int,
     pub(crate) post_recv: unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
     behind: [usize; 5],
@@ -46,12 +48,21 @@ pub(crate) struct DeviceAttr {
     pub(crate) vendor_id: u32,
     before_flags: [u32; 4],
     pub(crate) device_cap_flags: u32,
-    behind_flags: [u32; 28],
+    before_max_srq: [u32; 23],
+    pub(crate) max_srq: c_int,
+    behind_max_srq: [u32; 4],
 }
 
 impl DeviceAttr {
-    pub(crate) const EMPTY: Self =
-        Self { before_vendor: [0; 24], vendor_id: 0, before_flags: [0; 4], device_cap_flags: 0, behind_flags: [0; 28] };
+    pub(crate) const EMPTY: Self = Self {
+        before_vendor: [0; 24],
+        vendor_id: 0,
+        before_flags: [0; 4],
+        device_cap_flags: 0,
+        before_max_srq: [0; 23],
+        max_srq: 0,
+        behind_max_srq: [0; 4],
+    };
 }
 
 /// The vendor of rxe, the kernel's software device.
@@ -71,6 +82,46 @@ pub(crate) struct Pd {
 pub(crate) struct Cq {
     pub(crate) context: *mut Context,
 }
+
+/// `struct ibv_srq`, whose first member is the context.
+#[repr(C)]
+pub(crate) struct Srq {
+    context: *mut Context,
+}
+
+/// `struct ibv_srq_init_attr` with its `struct ibv_srq_attr`.
+#[repr(C)]
+pub(crate) struct SrqInitAttr {
+    context: *mut c_void,
+    max_wr: u32,
+    max_sge: u32,
+    limit: u32,
+}
+
+impl SrqInitAttr {
+    /// A queue with room for so many receives of one piece each.
+    pub(crate) const fn new(max_wr: u32) -> Self {
+        Self { context: core::ptr::null_mut(), max_wr, max_sge: 1, limit: 0 }
+    }
+}
+
+/// `struct ibv_qp_attr`, as far as it is used.
+#[repr(C)]
+pub(crate) struct QpAttr {
+    before_timer: [u32; 32],
+    min_rnr_timer: u8,
+    behind_timer: [u8; 15],
+}
+
+impl QpAttr {
+    /// For [`QP_MIN_RNR_TIMER`].
+    pub(crate) const fn with_timer(min_rnr_timer: u8) -> Self {
+        Self { before_timer: [0; 32], min_rnr_timer, behind_timer: [0; 15] }
+    }
+}
+
+/// `IBV_QP_MIN_RNR_TIMER`.
+pub(crate) const QP_MIN_RNR_TIMER: c_int = 0x8000;
 
 /// `struct ibv_qp` up to its number.
 #[repr(C)]
@@ -232,7 +283,7 @@ pub(crate) struct WorkCompletion {
     pub(crate) byte_len: u32,
     /// The key of the window that a segment has ended, with [`WC_WITH_INV`].
     pub(crate) invalidated_rkey: u32,
-    qp_num: u32,
+    pub(crate) qp_num: u32,
     pub(crate) src_qp: u32,
     pub(crate) wc_flags: u32,
     others: [u32; 2],
@@ -264,7 +315,7 @@ pub(crate) struct QpInitAttr {
     qp_context: *mut c_void,
     send_cq: *mut Cq,
     recv_cq: *mut Cq,
-    srq: *mut c_void,
+    srq: *mut Srq,
     max_send_wr: u32,
     max_recv_wr: u32,
     max_send_sge: u32,
@@ -275,6 +326,13 @@ pub(crate) struct QpInitAttr {
 }
 
 impl QpInitAttr {
+    /// With a shared receive queue instead of one of its own.
+    pub(crate) fn with_shared(mut self, srq: *mut Srq) -> Self {
+        self.srq = srq;
+        self.max_recv_wr = 0;
+        self
+    }
+
     /// A queue pair with room for so many sends and receives of one piece each, on these queues.
     pub(crate) fn new(qp_type: c_int, send: (*mut Cq, u16), receive: (*mut Cq, u16)) -> Self {
         Self {
@@ -391,8 +449,15 @@ const _: () = assert!(offset_of!(ContextOps, post_send) == 200 && offset_of!(Con
 const _: () = assert!(offset_of!(ContextOps, alloc_mw) == 56 && offset_of!(ContextOps, dealloc_mw) == 72);
 const _: () = assert!(size_of::<DeviceAttr>() == 232 && offset_of!(DeviceAttr, vendor_id) == 96);
 const _: () = assert!(offset_of!(DeviceAttr, device_cap_flags) == 116);
+const _: () = assert!(offset_of!(DeviceAttr, max_srq) == 212 && offset_of!(ContextOps, post_srq_recv) == 160);
+const _: () = assert!(size_of::<SrqInitAttr>() == 24 && offset_of!(SrqInitAttr, max_wr) == 8);
+const _: () = assert!(size_of::<QpAttr>() == 144 && offset_of!(QpAttr, min_rnr_timer) == 128);
 const _: () = assert!(size_of::<Mw>() == 32 && offset_of!(Mw, rkey) == 16);
-const _: () = assert!(offset_of!(WorkCompletion, invalidated_rkey) == 24 && offset_of!(WorkCompletion, wc_flags) == 36);
+const _: () = assert!(
+    offset_of!(WorkCompletion, qp_num) == 28
+        && offset_of!(WorkCompletion, invalidated_rkey) == 24
+        && offset_of!(WorkCompletion, wc_flags) == 36
+);
 const _: () = assert!(size_of::<SendWr>() == 128 && offset_of!(SendWr, imm_data) == 36);
 const _: () = assert!(size_of::<RecvWr>() == 32 && size_of::<Sge>() == 16);
 const _: () = assert!(size_of::<WorkCompletion>() == 48 && offset_of!(WorkCompletion, byte_len) == 20);

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::layout::{
-    Ah, AhAttr, CmEvent, CmId, CompChannel, ConnParam, Context, Cq, DeviceAttr, EventChannel, Mr, Pd, PortAttr,
-    QpInitAttr, Storage,
+    Ah, AhAttr, CmEvent, CmId, CompChannel, ConnParam, Context, Cq, DeviceAttr, EventChannel, Mr, Pd, PortAttr, Qp,
+    QpAttr, QpInitAttr, Srq, SrqInitAttr, Storage,
 };
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::NonNull;
@@ -51,6 +51,9 @@ functions! {
         ibv_destroy_comp_channel(*mut CompChannel) -> c_int;
         ibv_create_cq(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
         ibv_destroy_cq(*mut Cq) -> c_int;
+        ibv_create_srq(*mut Pd, *mut SrqInitAttr) -> *mut Srq;
+        ibv_destroy_srq(*mut Srq) -> c_int;
+        ibv_modify_qp(*mut Qp, *mut QpAttr, c_int) -> c_int;
         ibv_get_cq_event(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
         ibv_ack_cq_events(*mut Cq, u32);
         ibv_query_port(*mut Context, u8, *mut PortAttr) -> c_int;

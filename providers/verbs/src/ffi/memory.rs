@@ -212,7 +212,8 @@ impl Slots {
         self.registration.lkey()
     }
 
-    fn start(&self, slot: u16) -> NonNull<u8> {
+    /// The first byte of a slot.
+    pub(super) fn start(&self, slot: u16) -> NonNull<u8> {
         assert!(slot < self.count, "a slot that does not exist");
         // SAFETY: the slot lies within the memory.
         unsafe { self.base.add(usize::from(slot) * SLOT) }

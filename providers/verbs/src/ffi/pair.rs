@@ -4,14 +4,14 @@
 use super::channel::Channel;
 use super::identifier::{Identifier, result};
 use super::layout::{
-    CmId, ConnParam, QPT_RC, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED,
-    WC_RETRY_EXCEEDED, WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV, WorkCompletion,
+    CmId, ConnParam, QPT_RC, QpInitAttr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
+    WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV, WorkCompletion,
 };
-use super::memory::{Access, Registered, Slots};
+use super::memory::{Access, Registered};
+use super::pool::{Arrived, Pool, SendSlot};
 use super::queue::Queue;
-use super::window::{Lent, Windows};
+use super::window::{Lent, WINDOWS, Windows};
 use crate::device::{Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
-use crate::offers;
 use core::ffi::c_void;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -23,20 +23,16 @@ use std::sync::Arc;
 
 /// How often a device repeats a segment that is not acknowledged.
 const RETRIES: u8 = 7;
-/// The bit of a work request's number that says that it receives.
-const RECEIVE: u64 = 1 << 15;
-/// The number of a work request that reads the peer's memory.
-const READ: u64 = RECEIVE | 1 << 14;
+/// The number of a work request that reads the peer's memory; those that send have smaller ones.
+const READ: u64 = 1 << 15;
+/// How often a device tries again to send a segment for which the peer had no slot: without end,
+/// since the peer's host acknowledges.
+const ALWAYS: u8 = 7;
 /// Reads of a connection that the devices carry out at a time.
 const READS: u8 = 1;
-/// Works that open windows: those of the payloads that the peer may read, and of others whose room
-/// in the queue a later report gives back.
-const WINDOWS: u16 = 2 * offers::MOST as u16;
 /// Bytes that are read at once into registered memory: less than the longest message of any device
 /// (8 MiB on rxe).
 const PIECE: usize = 4 << 20;
-/// Bits of a work request's number below the key.
-const NUMBER_BITS: u32 = 16;
 
 /// A completion. It is claimed once, because it can be neither copied nor made elsewhere.
 #[derive(Debug)]
@@ -45,18 +41,19 @@ pub struct Done {
     number: u64,
     status: i32,
     len: usize,
-    /// The key of the window that the segment has ended.
+    /// Where a segment has arrived.
+    arrived: Option<Arrived>,
+    /// The key of the window that it has ended.
     ended: Option<u32>,
 }
 
 impl Done {
-    /// A completion of a queue as the device reports it. `key` replaces the one that the work was
-    /// posted with.
-    pub(super) fn new(done: &WorkCompletion, queue: &Queue, key: Option<u64>) -> Self {
-        let number = done.wr_id & ((1 << NUMBER_BITS) - 1);
-        let ended = queue.domain.ended_window(done);
+    /// A completion of the connection with that key, as the device reports it, with the slot in
+    /// which a segment has arrived and the key of the window that it has ended.
+    pub(super) fn new(done: &WorkCompletion, key: u64, arrived: Option<(Arrived, Option<u32>)>) -> Self {
         let len = usize::try_from(done.byte_len).unwrap_or(usize::MAX).min(SLOT);
-        Self { key: key.unwrap_or(done.wr_id >> NUMBER_BITS), number, status: done.status, len, ended }
+        let (arrived, ended) = arrived.map_or((None, None), |(arrived, ended)| (Some(arrived), ended));
+        Self { key, number: done.wr_id, status: done.status, len, arrived, ended }
     }
 }
 
@@ -79,16 +76,20 @@ pub struct QueuePair {
     pub(super) joined: Option<Joined>,
 }
 
-/// A queue pair with its slots: those for receiving, those for sending, and one for reads.
+/// A queue pair with the slots that it holds. They are in the pool again before it leaves that.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
-    slots: Slots,
+    pool: Arc<Pool>,
+    /// The number of the queue pair.
+    number: u32,
     /// Segments up to this length go along with the work.
     inline: usize,
-    /// A bit for each slot for receiving that the device has.
-    posted: u64,
+    /// Where segments have arrived that are not yet handled.
+    arrived: Vec<Arrived>,
     ring: Ring,
+    /// The slots of the segments in the ring, and of the next one.
+    leaving: [Option<SendSlot>; SENDS as usize],
     chain: Chain,
     windows: Windows,
     read: Option<Read>,
@@ -157,8 +158,8 @@ struct Read {
 #[derive(Debug)]
 enum Memory {
     Registered(Registered),
-    /// Into the slot for reads; from there it is copied.
-    Copied(Buffer),
+    /// Into a slot; from there it is copied.
+    Copied(Buffer, Arrived),
 }
 
 impl Read {
@@ -175,19 +176,40 @@ impl Read {
         !self.part.is_empty()
     }
 
-    fn end(self) -> RecvTarget {
-        let buffer = match self.memory {
-            Memory::Registered(memory) => memory.end(),
-            Memory::Copied(buffer) => buffer,
+    /// The target, and the slot that served.
+    fn end(self) -> (RecvTarget, Option<Arrived>) {
+        let (buffer, slot) = match self.memory {
+            Memory::Registered(memory) => (memory.end(), None),
+            Memory::Copied(buffer, slot) => (buffer, Some(slot)),
         };
-        RecvTarget { buffer, at: self.at, take: self.take }
+        (RecvTarget { buffer, at: self.at, take: self.take }, slot)
     }
 }
 
-const _: () = assert!(RECEIVES <= 64);
+impl Joined {
+    fn take_arrived(&mut self, slot: u16) -> Option<Arrived> {
+        let at = self.arrived.iter().position(|arrived| arrived.slot == slot)?;
+        Some(self.arrived.swap_remove(at))
+    }
 
-/// The slot for reads.
-const READ_SLOT: u16 = RECEIVES + SENDS;
+    /// How many slots for sending it holds.
+    fn held(&self) -> usize {
+        self.leaving.iter().flatten().count()
+    }
+
+    /// The device has sent the segments up to `number`.
+    fn complete(&mut self, number: u16) {
+        for number in self.ring.complete(number) {
+            self.put_back(number % SENDS);
+        }
+    }
+
+    fn put_back(&mut self, slot: u16) {
+        if let Some(slot) = self.leaving[usize::from(slot)].take() {
+            self.pool.put(slot, self.held());
+        }
+    }
+}
 
 // SAFETY: librdmacm and libibverbs may be called from any thread for the same objects.
 unsafe impl Send for QueuePair {}
@@ -201,6 +223,9 @@ impl QueuePair {
     pub(super) fn set_key(&mut self, key: u64) {
         self.key = key;
         self.id.set_key(key);
+        if let Some(joined) = &self.joined {
+            joined.queue.set_key(joined.number, key);
+        }
     }
 
     /// Starts to find the route.
@@ -209,16 +234,32 @@ impl QueuePair {
         self.id.resolve_route(timeout)
     }
 
-    /// Creates the queue pair and posts all slots for receiving.
-    pub(super) fn join(&mut self, queue: Arc<Queue>) -> io::Result<()> {
-        let slots = Slots::new(&queue.domain, READ_SLOT + 1)?;
-        let mut attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + WINDOWS + 1), (queue.cq(), RECEIVES));
-        let inline = self.id.create_pair(&queue.domain, &mut attributes)?;
-        let ring = Ring::default();
-        let (chain, windows) = (Chain::new(), Windows::default());
-        self.joined =
-            Some(Joined { queue, slots, inline, posted: 0, ring, chain, windows, read: None, is_stopped: false });
-        (0..RECEIVES).try_for_each(|slot| self.post_receive(slot))
+    /// Creates the queue pair, which finds slots for receiving from the beginning.
+    pub(super) fn join(&mut self, queue: Arc<Queue>, pool: Arc<Pool>) -> io::Result<()> {
+        pool.join()?;
+        let attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + WINDOWS + 1), (queue.cq(), RECEIVES));
+        let mut attributes = pool.attributes(attributes);
+        let inline = self.id.create_pair(&queue.domain, &mut attributes).inspect_err(|_| pool.leave())?;
+        let qp = self.id.pair();
+        // SAFETY: the queue pair exists.
+        let number = unsafe { (*qp).number };
+        queue.add(number, self.key, &pool);
+        // SAFETY: `stop` destroys the queue pair, and leaves the pool.
+        let posted = if pool.is_shared() { Ok(()) } else { unsafe { pool.own(qp) } };
+        self.joined = Some(Joined {
+            queue,
+            pool,
+            number,
+            inline,
+            arrived: Vec::new(),
+            ring: Ring::default(),
+            leaving: [const { None }; SENDS as usize],
+            chain: Chain::new(),
+            windows: Windows::default(),
+            read: None,
+            is_stopped: false,
+        });
+        posted
     }
 
     fn parameters(&self, data: &[u8]) -> ConnParam {
@@ -229,8 +270,12 @@ impl QueuePair {
             initiator_depth: READS,
             flow_control: 1,
             retry_count: RETRIES,
-            // Credits guarantee a slot, so the device need not try again.
-            rnr_retry_count: 0,
+            // In a pool of its own, credits guarantee it a slot.
+            rnr_retry_count: if self.joined.as_ref().is_some_and(|joined| joined.pool.is_shared()) {
+                ALWAYS
+            } else {
+                0
+            },
             srq: 0,
             qp_num: 0,
         }
@@ -272,32 +317,34 @@ impl QueuePair {
 
     /// Adds a segment to the chain. `ends` is the key of a window of the peer that it ends.
     fn add_send(&mut self, len: usize, last: bool, ends: Option<u32>) -> io::Result<()> {
-        let key = self.key;
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let Some(slot) = joined.ring.slot() else { return Err(io::ErrorKind::WouldBlock.into()) };
-        let (number, reports) = joined.ring.take(last);
-        let piece = Sge {
-            addr: joined.slots.address(RECEIVES + slot),
-            length: u32::try_from(len.min(SLOT)).unwrap_or(0),
-            lkey: joined.slots.lkey(),
-        };
+        let Some(place) = &joined.leaving[usize::from(slot)] else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let (addr, lkey) = (place.address(), place.lkey);
+        let piece = Sge { addr, length: u32::try_from(len.min(SLOT)).unwrap_or(0), lkey };
+        let next = usize::from((slot + 1) % SENDS);
+        if joined.leaving[next].is_none() {
+            joined.leaving[next] = joined.pool.take(joined.held());
+        }
+        // Without another slot, the next segment waits for this one's completion.
+        let (number, reports) = joined.ring.take(last || joined.leaving[next].is_none());
         let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };
-        let is_added = joined.chain.add(key << NUMBER_BITS | u64::from(number), piece, flags, ends);
+        let is_added = joined.chain.add(u64::from(number), piece, flags, ends);
         if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     /// Has the device read the next part of the peer's memory.
     fn post_read(&mut self) -> io::Result<()> {
-        let (qp, key) = (self.id.pair(), self.key);
+        let qp = self.id.pair();
         let missing = || io::Error::from(io::ErrorKind::NotConnected);
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
         let read = joined.read.as_ref().ok_or_else(missing)?;
         let (offset, from) = (read.part.start as u64, read.from);
         let (addr, lkey) = match &read.memory {
             Memory::Registered(memory) => (memory.address() + offset, memory.lkey()),
-            Memory::Copied(_) => (joined.slots.address(READ_SLOT), joined.slots.lkey()),
+            Memory::Copied(_, slot) => (slot.address(), slot.lkey),
         };
         let mut piece = Sge { addr, length: u32::try_from(read.part.len()).unwrap_or(0), lkey };
         let mut others = [0; 11];
@@ -305,7 +352,7 @@ impl QueuePair {
         let [a, b, c, d] = from.key.to_ne_bytes();
         others[1] = u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]);
         let mut work = SendWr {
-            wr_id: key << NUMBER_BITS | READ,
+            wr_id: READ,
             sg_list: &mut piece,
             num_sge: 1,
             opcode: WR_RDMA_READ,
@@ -314,8 +361,8 @@ impl QueuePair {
             ..SendWr::EMPTY
         };
         // SAFETY: the queue pair is open. The piece is part of registered memory, which
-        // `read` keeps until the read has completed or the queue pair is destroyed, or the slot for
-        // reads, which nothing else uses.
+        // `read` keeps until the read has completed or the queue pair is destroyed, or a slot, which
+        // it keeps as long.
         unsafe { joined.queue.domain.post_send(qp, &mut work) }
     }
 
@@ -324,10 +371,8 @@ impl QueuePair {
     fn end_part(&mut self) -> Work {
         let Some(joined) = &mut self.joined else { return Work::Sent };
         let Some(read) = &mut joined.read else { return Work::Sent };
-        if let Memory::Copied(buffer) = &mut read.memory {
-            // SAFETY: the device has read the part, and has the slot no more.
-            let bytes = unsafe { joined.slots.bytes(READ_SLOT) };
-            let bytes = &bytes[..read.part.len()];
+        if let Memory::Copied(buffer, slot) = &mut read.memory {
+            let bytes = &slot.bytes()[..read.part.len()];
             read.is_unwritable |= buffer.write_at(read.at + read.part.start, bytes) != bytes.len();
         }
         if !read.advance() {
@@ -343,7 +388,7 @@ impl QueuePair {
     fn start_read(&mut self, read: Read) -> Result<(), (RecvTarget, io::Error)> {
         let may = |joined: &&mut Joined| joined.read.is_none() && !joined.is_stopped;
         let Some(joined) = self.joined.as_mut().filter(may) else {
-            return Err((read.end(), io::ErrorKind::NotConnected.into()));
+            return Err((read.end().0, io::ErrorKind::NotConnected.into()));
         };
         joined.read = Some(read);
         self.post_read().or_else(|error| self.take_read().map_or(Ok(()), |target| Err((target, error))))
@@ -369,53 +414,38 @@ impl Pair for QueuePair {
             return Some(self.end_part());
         }
         let joined = self.joined.as_mut()?;
-        let number = u16::try_from(done.number & (RECEIVE - 1)).ok()?;
-        if done.number & RECEIVE == 0 {
-            joined.ring.complete(number);
+        let Some(arrived) = done.arrived else {
+            joined.complete(u16::try_from(done.number).ok()?);
             return Some(Work::Sent);
-        }
-        joined.posted &= !(1 << number);
+        };
         if let Some(key) = done.ended {
             joined.windows.note_ended(key);
         }
-        Some(Work::Received { slot: number, len: done.len })
+        let slot = arrived.slot;
+        joined.arrived.push(arrived);
+        Some(Work::Received { slot, len: done.len })
     }
 
     fn received(&self, slot: u16) -> &[u8] {
-        match &self.joined {
-            // SAFETY: the device does not have the slot.
-            Some(joined) if joined.posted >> slot & 1 == 0 => unsafe { joined.slots.bytes(slot) },
-            _ => &[],
-        }
+        let arrived =
+            self.joined.as_ref().and_then(|joined| joined.arrived.iter().find(|arrived| arrived.slot == slot));
+        arrived.map_or(&[], Arrived::bytes)
     }
 
     fn post_receive(&mut self, slot: u16) -> io::Result<()> {
-        let (qp, key) = (self.id.pair(), self.key);
-        let may = |joined: &&mut Joined| slot < RECEIVES && joined.posted >> slot & 1 == 0 && !joined.is_stopped;
-        let Some(joined) = self.joined.as_mut().filter(may) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let mut piece = Sge {
-            addr: joined.slots.address(slot),
-            length: u32::try_from(SLOT).unwrap_or(0),
-            lkey: joined.slots.lkey(),
-        };
-        let mut work = RecvWr {
-            wr_id: key << NUMBER_BITS | RECEIVE | u64::from(slot),
-            next: ptr::null_mut(),
-            sg_list: &mut piece,
-            num_sge: 1,
-        };
-        joined.posted |= 1 << slot;
-        // SAFETY: the queue pair is open, and the slot is marked as the device's.
-        unsafe { joined.queue.domain.post_receive(qp, &mut work) }
+        let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped);
+        joined.and_then(|joined| joined.take_arrived(slot)).ok_or(io::ErrorKind::InvalidInput)?.post()
     }
 
     fn send_slot(&mut self) -> Option<&mut [u8]> {
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
-        let slot = joined.ring.slot()?;
-        // SAFETY: the ring hands out only slots that the device does not have.
-        Some(unsafe { joined.slots.bytes_mut(RECEIVES + slot) })
+        let at = usize::from(joined.ring.slot()?);
+        if joined.leaving[at].is_none() {
+            joined.leaving[at] = joined.pool.take(joined.held());
+        }
+        // SAFETY: the device has only slots that are in the ring, and this one is the next; the
+        // pool exists.
+        joined.leaving[at].as_mut().map(|slot| unsafe { slot.bytes_mut() })
     }
 
     fn send(&mut self, len: usize) -> io::Result<()> {
@@ -471,13 +501,19 @@ impl Pair for QueuePair {
         }
     }
 
-    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+    fn read_copied(&mut self, from: Place, target: RecvTarget, slot: u16) -> Result<(), (RecvTarget, io::Error)> {
+        let Some(slot) = self.joined.as_mut().and_then(|joined| joined.take_arrived(slot)) else {
+            return Err((target, io::ErrorKind::InvalidInput.into()));
+        };
         let RecvTarget { buffer, at, take } = target;
-        self.start_read(Read::new(Memory::Copied(buffer), from, at, take))
+        self.start_read(Read::new(Memory::Copied(buffer, slot), from, at, take))
     }
 
     fn take_read(&mut self) -> Option<RecvTarget> {
-        self.joined.as_mut()?.read.take().map(Read::end)
+        let joined = self.joined.as_mut()?;
+        let (target, slot) = joined.read.take()?.end();
+        joined.arrived.extend(slot);
+        Some(target)
     }
 
     fn stop(&mut self) -> Option<RecvTarget> {
@@ -488,9 +524,14 @@ impl Pair for QueuePair {
         unsafe { (cm.rdma_disconnect)(self.id.raw()) };
         // Before the queue pair: rxe waits for its windows, for a second.
         joined.windows.end();
+        joined.queue.find_completions();
         // SAFETY: the identifier has a queue pair; afterwards the device has none of its memory.
         unsafe { (cm.rdma_destroy_qp)(self.id.raw()) };
-        joined.read.take().map(Read::end)
+        joined.queue.find_completions();
+        joined.queue.remove(joined.number);
+        (0..SENDS).for_each(|slot| joined.put_back(slot));
+        joined.pool.leave();
+        joined.read.take().map(|read| read.end().0)
     }
 
     fn reject(self, data: &[u8]) {

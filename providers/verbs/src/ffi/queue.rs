@@ -2,20 +2,24 @@
 #![allow(unsafe_code)]
 
 use super::layout::{
-    CompChannel, Context, Cq, DEVICE_WINDOWS_OF_PAIRS, DeviceAttr, Pd, Qp, RecvWr, SendWr, TRANSPORT_IWARP, VENDOR_RXE,
-    WC_WITH_INV, WC_WITH_INV_OF_RXE, WorkCompletion,
+    CompChannel, Context, Cq, DEVICE_WINDOWS_OF_PAIRS, DeviceAttr, Pd, Qp, RecvWr, SendWr, Srq, TRANSPORT_IWARP,
+    VENDOR_RXE, WC_WITH_INV, WC_WITH_INV_OF_RXE, WorkCompletion,
 };
 use super::library::Libraries;
+use super::pair::Done;
+use super::pool::{Pool, RECEIVE};
+use super::window::WINDOWS;
 use crate::device::{RECEIVES, SENDS};
 use core::ptr::{self, NonNull};
 use ofi_core::wait::Descriptor;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections that share a completion queue.
 const SHARERS: usize = 64;
-/// Completions of a connection at most: of its segments, and of a read.
-const WORKS: u16 = RECEIVES + SENDS + 1;
+/// Completions of a connection at most: of its segments, of a read, and, if it fails, of windows
+/// that were to open.
+const WORKS: u16 = RECEIVES + SENDS + WINDOWS + 1;
 /// Completions that are polled at once.
 const BATCH: usize = 32;
 
@@ -45,6 +49,7 @@ pub(crate) struct Domain {
     /// What the device can do (`IBV_DEVICE_`), and who made it.
     capabilities: u32,
     vendor: u32,
+    has_shared_queues: bool,
 }
 
 // SAFETY: libibverbs may be called from any thread for the same objects.
@@ -60,8 +65,8 @@ impl Domain {
         // SAFETY: the device is open, and the place for the result is ours. If the call fails, the
         // device is taken to have nothing of it.
         unsafe { (libraries.verbs.ibv_query_device)(context.as_ptr(), &mut attributes) };
-        let DeviceAttr { device_cap_flags: capabilities, vendor_id: vendor, .. } = attributes;
-        Ok(Arc::new(Self { libraries, context, pd, capabilities, vendor }))
+        let DeviceAttr { device_cap_flags: capabilities, vendor_id: vendor, max_srq, .. } = attributes;
+        Ok(Arc::new(Self { libraries, context, pd, capabilities, vendor, has_shared_queues: max_srq > 0 }))
     }
 
     /// Posts work, and what is linked to it, to the send queue of a queue pair.
@@ -85,6 +90,23 @@ impl Domain {
         let post = unsafe { (*self.context.as_ptr()).ops.post_recv };
         // SAFETY: by this function's contract; the place for the work that fails is ours.
         returned(unsafe { post(qp, work, &mut ptr::null_mut()) })
+    }
+
+    /// The same for a shared receive queue.
+    ///
+    /// # Safety
+    /// As for [`Self::post_send`].
+    pub(super) unsafe fn post_shared_receive(&self, srq: *mut Srq, work: *mut RecvWr) -> io::Result<()> {
+        // SAFETY: the device is open, so its table is complete.
+        let post = unsafe { (*self.context.as_ptr()).ops.post_srq_recv };
+        let post = post.ok_or(io::ErrorKind::Unsupported)?;
+        // SAFETY: by this function's contract; the place for the work that fails is ours.
+        returned(unsafe { post(srq, work, &mut ptr::null_mut()) })
+    }
+
+    /// Whether the device has shared receive queues.
+    pub(super) const fn has_shared_queues(&self) -> bool {
+        self.has_shared_queues
     }
 
     /// Whether the device has memory windows that only the peer of one queue pair can use.
@@ -122,6 +144,37 @@ pub(crate) struct Queue {
     cq: NonNull<Cq>,
     channel: NonNull<CompChannel>,
     pub(crate) domain: Arc<Domain>,
+    connections: Mutex<Connections>,
+}
+
+/// The connections whose completions a queue reports.
+#[derive(Debug, Default)]
+struct Connections {
+    /// By the numbers of their queue pairs, in order.
+    members: Vec<(u32, Member)>,
+    /// Completions that were found when a connection ended.
+    found: Vec<Done>,
+}
+
+#[derive(Debug)]
+struct Member {
+    key: u64,
+    pool: Arc<Pool>,
+}
+
+impl Connections {
+    fn find(&self, number: u32) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&number, |(number, _)| *number)
+    }
+
+    /// A completion with what it belongs to. One of an unknown queue pair is of none.
+    fn translate(&self, done: &WorkCompletion, domain: &Domain) -> Option<Done> {
+        let (_, member) = self.members.get(self.find(done.qp_num).ok()?)?;
+        // A queue pair that has failed gives all slots of its own back; nothing takes them again.
+        let is_slot = done.wr_id >= RECEIVE && (done.status == 0 || member.pool.is_shared());
+        let arrived = if is_slot { member.pool.arrived(done.wr_id) } else { None };
+        Some(Done::new(done, member.key, arrived.map(|slot| (slot, domain.ended_window(done)))))
+    }
 }
 
 // SAFETY: libibverbs may be called from any thread for the same objects.
@@ -147,7 +200,7 @@ impl Queue {
         let cq =
             unsafe { (verbs.ibv_create_cq)(domain.context.as_ptr(), entries, ptr::null_mut(), channel.as_ptr(), 0) };
         match not_null(cq) {
-            Ok(cq) => Ok(Arc::new(Self { cq, channel, domain: domain.clone() })),
+            Ok(cq) => Ok(Arc::new(Self { cq, channel, domain: domain.clone(), connections: Mutex::default() })),
             Err(error) => {
                 // SAFETY: created above, and no queue uses it.
                 unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
@@ -169,6 +222,53 @@ impl Queue {
     pub(crate) const fn descriptor(&self) -> Descriptor {
         // SAFETY: the channel lasts as long as this value.
         unsafe { (*self.channel.as_ptr()).fd }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A queue pair reports its completions here from now on, under a key.
+    pub(super) fn add(&self, number: u32, key: u64, pool: &Arc<Pool>) {
+        let mut connections = self.lock();
+        let member = Member { key, pool: pool.clone() };
+        match connections.find(number) {
+            Ok(at) => connections.members[at].1 = member,
+            Err(at) => connections.members.insert(at, (number, member)),
+        }
+    }
+
+    /// Its key is another one from now on.
+    pub(super) fn set_key(&self, number: u32, key: u64) {
+        let mut connections = self.lock();
+        if let Ok(at) = connections.find(number) {
+            connections.members[at].1.key = key;
+        }
+    }
+
+    /// Finds the completions so far, before a queue pair is destroyed: some devices drop them then,
+    /// and its number may soon be another's.
+    pub(super) fn find_completions(&self) {
+        let mut found = NO_COMPLETIONS;
+        let mut connections = self.lock();
+        let mut late = core::mem::take(&mut connections.found);
+        while self.poll(&mut found, |done| late.extend(connections.translate(done, &self.domain))) {}
+        connections.found = late;
+    }
+
+    /// A queue pair is destroyed, and all its completions are found.
+    pub(super) fn remove(&self, number: u32) {
+        let mut connections = self.lock();
+        if let Ok(at) = connections.find(number) {
+            connections.members.remove(at);
+        }
+    }
+
+    /// Appends completions, as [`Self::poll`] passes them on.
+    pub(super) fn poll_done(&self, batch: &mut Completions, out: &mut Vec<Done>) -> bool {
+        let mut connections = self.lock();
+        out.append(&mut connections.found);
+        self.poll(batch, |done| out.extend(connections.translate(done, &self.domain)))
     }
 
     /// Passes completions on, as many as `found` has room for; true if there may be more. What is

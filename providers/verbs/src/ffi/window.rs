@@ -9,10 +9,16 @@ use super::layout::{ACCESS_REMOTE_READ, MW_TYPE_2, Mw, Qp, SendWr, WR_BIND_MW};
 use super::memory::Registered;
 use super::queue::not_null;
 use crate::device::{Exposed, Place};
+use crate::offers;
 use core::ptr::NonNull;
 use ofi_memory::Buffer;
 use std::io;
 use std::sync::Arc;
+
+/// Works that open windows, of a queue pair at a time: those of the payloads that the peer may read,
+/// and of others whose room in the queue a later report gives back.
+pub(super) const WINDOWS: u16 = 64;
+const _: () = assert!(WINDOWS as usize == 2 * offers::MOST);
 
 /// The part of a key that is the program's to choose. Another one each time a window opens makes
 /// sure that an old key opens nothing.

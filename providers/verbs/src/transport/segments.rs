@@ -1,7 +1,7 @@
 //! What a completion means for its link: segments that have arrived, and payloads that are read.
 
 use super::{Link, Pending, REFUSED, State, VerbsTransport, id, vouches};
-use crate::conn::Conn;
+use crate::conn::{Conn, SlotUse};
 use crate::device::{Device, Pair, Work};
 use crate::offers::Exposure;
 use crate::wire::{Kind, Offer, Outcome};
@@ -9,7 +9,7 @@ use ofi_core::{Addr, Cause, Errno};
 use ofi_engine::transport::{ConnectRequest, Disposition, Down, Incoming, LinkEvents, Verdict};
 use ofi_engine::wire::frame::{MAX_PAYLOAD, Violation};
 
-/// What is left to do for a segment once its slot is free again.
+/// What is left to do for a segment.
 enum Rest {
     /// A payload is to be read.
     Payload {
@@ -68,24 +68,24 @@ impl<D: Device> VerbsTransport<D> {
         let (link, remote) = (id(slot), conn.remote);
         let (mut hello, mut is_open, mut rest) = (None, false, None);
         let received = conn.receive(segment, was_held, |arriving, segment| match (segment.kind, &*state) {
-            (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(()),
+            (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(SlotUse::Over),
             (Kind::Answer, State::Asking) => {
                 is_open = true;
-                events.handle_connected(link, segment.bytes)
+                events.handle_connected(link, segment.bytes).map(|()| SlotUse::Over)
             }
             (Kind::Hello, State::Silent) => {
                 hello = Some(segment.bytes.to_vec());
-                Ok(())
+                Ok(SlotUse::Over)
             }
             (Kind::Frame | Kind::More | Kind::Failed, State::Open) => {
-                Conn::<D::Pair>::handle_frame(arriving, link, segment, events)
+                Conn::<D::Pair>::handle_frame(arriving, link, segment, events).map(|()| SlotUse::Over)
             }
             (Kind::Offer, State::Open) if arriving.is_complete() => {
                 let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
                 let answer = events.handle_offer(link, segment.header, offer.len);
                 let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
                 rest = Some(Rest::Payload { offer, exposure: Exposure::Offer, answer });
-                Ok(())
+                Ok(SlotUse::Kept)
             }
             (Kind::Remote, State::Open) if arriving.is_complete() => {
                 let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
@@ -95,11 +95,11 @@ impl<D: Device> VerbsTransport<D> {
                 let answer = events.handle_frame(link, segment.header, Incoming::Streaming(offer.len));
                 let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
                 rest = Some(Rest::Payload { offer, exposure: Exposure::Remote, answer });
-                Ok(())
+                Ok(SlotUse::Kept)
             }
             (Kind::Outcome, State::Open) if arriving.is_complete() => {
                 rest = Some(Rest::Outcome(Outcome::parse(segment.bytes).map_err(Down::violation)?));
-                Ok(())
+                Ok(SlotUse::Over)
             }
             (Kind::Bye, State::Open) => {
                 let text = format!("the peer at {remote} has ended the link");
@@ -115,7 +115,7 @@ impl<D: Device> VerbsTransport<D> {
         }
         match rest {
             Some(Rest::Payload { offer, exposure, answer }) => {
-                return conn.take_payload(link, (offer, exposure), answer, events);
+                return conn.take_payload(link, segment.0, (offer, exposure), answer, events);
             }
             Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),
             None => {}
