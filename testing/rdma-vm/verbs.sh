@@ -48,6 +48,9 @@ limited() {
 if runs limits; then
 	limited 65536 messages msg_receives_in_order -ne "the limit is 64 KiB in all (ulimit -l)"
 	echo "a limit of locked memory is named"
+	# Connections share their slots: each with its own would take three times as much.
+	limited 8388608 hub rdm_hub_of_many_peers -eq "64 peers were heard and answered"
+	echo "64 connections share what may be locked"
 	# One that has room for the connections, but not for long messages.
 	limited 8388608 messages msg_longest_arrive_whole_or_cut -eq "payloads may lock 4096 KiB, half of the limit (ulimit -l)"
 	echo "long messages that may not be locked are copied"

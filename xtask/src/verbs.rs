@@ -113,6 +113,7 @@ pub(crate) fn verbs(options: &Options) -> Outcome {
     if is_asked(Part::Limits) {
         compile("messages", &share)?;
         compile("rma", &share)?;
+        compile("hub", &share)?;
         runs.push("limits");
     }
     if is_asked(Part::Faults) {
