@@ -28,6 +28,7 @@ pub mod socket;
 mod spawning;
 pub mod thread;
 mod uncancelled;
+pub mod unmapped;
 pub mod wait_fd;
 
 /// Unpredictable bytes, from getrandom(2).

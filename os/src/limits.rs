@@ -1,6 +1,7 @@
 //! Resource limits and file system space.
 #![allow(unsafe_code)]
 
+use crate::unmapped::page_size;
 use std::ffi::CString;
 
 /// A resource limit of this process (getrlimit(2)).
@@ -28,6 +29,13 @@ pub fn limit(which: Limit) -> Option<(u64, u64)> {
     // SAFETY: `value` is a place for the result.
     let result = unsafe { libc::getrlimit(resource, &mut value) };
     (result == 0).then_some((value.rlim_cur, value.rlim_max))
+}
+
+/// The memory of this machine, in bytes.
+pub fn memory() -> u64 {
+    // SAFETY: the call takes no pointers.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    u64::try_from(pages).unwrap_or(0).saturating_mul(page_size() as u64)
 }
 
 /// Whether this process may lock more memory than [`Limit::LockedMemory`] says (CAP_IPC_LOCK).

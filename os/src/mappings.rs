@@ -1,6 +1,10 @@
 //! Which addresses of this process have memory behind them, and which files
 //! (proc_pid_maps(5)).
 
+use crate::unmapped::page_size;
+use core::ops::Range;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// Whether all of these ranges, each an address and a length, are mapped and readable, and writable
@@ -10,6 +14,30 @@ pub fn are_mapped(ranges: impl IntoIterator<Item = (usize, usize)>, writable: bo
     // mapped.
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     ranges.into_iter().all(|(base, len)| covers(&maps, base, len, writable))
+}
+
+/// Whether a range of whole pages is private memory of this process alone, all of it present: what
+/// a file or another process may change otherwise does not count. False if the kernel does not say.
+pub fn is_private(range: &Range<usize>) -> bool {
+    const ENTRY: usize = 8;
+    const PRESENT: u64 = 1 << 63;
+    const SHARED: u64 = 1 << 61;
+    let Ok(file) = File::open("/proc/self/pagemap") else { return false };
+    let page = page_size();
+    let mut entries = [0; 128 * ENTRY];
+    let (mut at, end) = (range.start / page * ENTRY, range.end.div_ceil(page) * ENTRY);
+    while at < end {
+        let part = &mut entries[..(end - at).min(128 * ENTRY)];
+        if file.read_exact_at(part, at as u64).is_err() {
+            return false;
+        }
+        let (entries, _) = part.as_chunks::<ENTRY>();
+        if entries.iter().any(|entry| u64::from_ne_bytes(*entry) & (PRESENT | SHARED) != PRESENT) {
+            return false;
+        }
+        at += part.len();
+    }
+    true
 }
 
 fn covers(maps: &str, base: usize, len: usize, writable: bool) -> bool {

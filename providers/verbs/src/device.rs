@@ -198,6 +198,10 @@ pub trait Pair: Send + Debug + 'static {
     /// Why the device cannot reach them: the memory is absent or in pieces; of the kind
     /// [`io::ErrorKind::OutOfMemory`] if more would be locked than the limit allows.
     fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Self::Exposed, (Buffer, io::Error)>;
+    /// Whether this memory was used before, so that exposing it is likely to cost little.
+    fn knows(&self, buffer: &Buffer, from: usize, len: usize) -> bool;
+    /// This memory is used: the next time, the device is to reach it.
+    fn note(&mut self, buffer: &Buffer, from: usize, len: usize);
     /// Takes an exposed payload back, once a segment of the peer has ended its window.
     ///
     /// # Errors

@@ -388,6 +388,9 @@ impl Device for System {
     fn poll_events(&mut self, out: &mut Vec<Event<QueuePair>>) {
         self.wait.drain();
         self.drop_queues();
+        for Watched { queue, .. } in &self.queues {
+            queue.domain.kept().give_up_changed();
+        }
         while self.look() {
             match self.channel.next() {
                 Ok(event) => out.extend(self.translate(event)),

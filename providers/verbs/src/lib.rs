@@ -8,10 +8,12 @@ pub mod datagram;
 pub mod device;
 #[allow(unsafe_code, reason = "the calls of libibverbs and librdmacm")]
 pub mod ffi;
+mod kept;
 mod offer;
 mod offers;
 mod shares;
 pub mod transport;
+mod watched;
 mod wire;
 
 use datagram::VerbsDatagrams;
@@ -46,6 +48,33 @@ pub const READ_FROM: Param = Param {
     kind: ParamKind::Int,
     help: "Bytes of the shortest payload that the receiver's device reads out of the sender's memory, where both sides register \
            theirs for that time; with 0 all payloads are copied (default: 262145)",
+};
+
+/// Bytes of the shortest payload that is read where it lies if its memory was used before.
+const READ_KNOWN_FROM: usize = 32 << 10;
+
+/// How many registrations of payloads are kept.
+pub const CACHE_COUNT: Param = Param {
+    name: "FI_MR_CACHE_MAX_COUNT",
+    kind: ParamKind::Size,
+    help: "How many registrations of memory from which payloads are sent, or into which they are received, are kept for \
+           the next one, at most 1024; with 0 none is (default: 1024)",
+};
+
+/// How much memory they may have.
+pub const CACHE_SIZE: Param = Param {
+    name: "FI_MR_CACHE_MAX_SIZE",
+    kind: ParamKind::Size,
+    help: "Bytes of memory that stay registered for payloads (default: an eighth of the machine's memory, or a quarter of \
+           what may be locked, if that is less)",
+};
+
+/// Whether there are any.
+pub const CACHE_MONITOR: Param = Param {
+    name: "FI_MR_CACHE_MONITOR",
+    kind: ParamKind::String,
+    help: "With \"disabled\" no registration of payloads is kept; any other value means userfaultfd(2), which tells of \
+           memory that is unmapped (default: userfaultfd)",
 };
 
 /// The transport over the system's devices, and its listener.
@@ -92,12 +121,14 @@ fn open(addr: Option<Addr>, format: AddrFormat, role: Role, args: &OpenArgs<'_>)
         0 => usize::MAX,
         from => usize::try_from(from).unwrap_or(usize::MAX),
     };
-    Ok(Verbs::new(system, Settings { connect_deadline, account: args.account.clone(), read_from }))
+    let read_known_from = if read_from == usize::MAX { read_from } else { read_from.min(READ_KNOWN_FROM) };
+    let account = args.account.clone();
+    Ok(Verbs::new(system, Settings { connect_deadline, account, read_from, read_known_from }))
 }
 
 impl provider::Provider for Provider {
     const NAME: &'static str = "verbs";
-    const PARAMS: &'static [Param] = &[IFACE, CONNECT_TIMEOUT, READ_FROM];
+    const PARAMS: &'static [Param] = &[IFACE, CONNECT_TIMEOUT, READ_FROM, CACHE_COUNT, CACHE_SIZE, CACHE_MONITOR];
     type Held = ();
 
     fn offers() -> Vec<Offer> {

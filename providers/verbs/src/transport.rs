@@ -47,6 +47,17 @@ pub struct Settings {
     pub account: Arc<Account>,
     /// The shortest payload that the receiver's device reads where it lies, in bytes.
     pub read_from: usize,
+    /// The same for memory that was used before, whose registration may be kept.
+    pub read_known_from: usize,
+}
+
+impl Settings {
+    /// Whether the receiver's device is to read a payload where it lies.
+    fn has_read(&self, pair: &impl Pair, payload: &Payload<'_>) -> bool {
+        let Payload { from, len, .. } = *payload;
+        let is_known = || payload.buffer.as_ref().is_some_and(|buffer| pair.knows(buffer, from, len));
+        len >= self.read_from || len >= self.read_known_from && is_known()
+    }
 }
 
 /// Links over the connections of a device.
@@ -459,12 +470,15 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, _: Urgency) -> Submitted {
         let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
-        if payload.len >= self.settings.read_from
-            && !payload.inject
-            && conn.expose(Exposure::Remote, header, &mut payload)
-        {
-            self.push(link.index());
-            return Submitted::Kept;
+        if !payload.inject && payload.len >= self.settings.read_known_from {
+            if self.settings.has_read(&conn.pair, &payload) {
+                if conn.expose(Exposure::Remote, header, &mut payload) {
+                    self.push(link.index());
+                    return Submitted::Kept;
+                }
+            } else if let Some(buffer) = &payload.buffer {
+                conn.pair.note(buffer, payload.from, payload.len);
+            }
         }
         let submitted = conn.submit(header, payload);
         if conn.is_broken() {
@@ -479,13 +493,18 @@ impl<D: Device> Transport for VerbsTransport<D> {
     }
 
     fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {
-        let may = |link: &Link<D::Pair>| link.conn.may_expose(buffer, len);
-        len >= self.settings.read_from && self.links.get(link.index()).is_some_and(may)
+        let has_read = |Link { conn, .. }: &Link<D::Pair>| {
+            conn.may_expose(buffer, len) && (len >= self.settings.read_from || conn.pair.knows(buffer, 0, len))
+        };
+        len >= self.settings.read_known_from && self.links.get(link.index()).is_some_and(has_read)
     }
 
     fn offer(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>) -> bool {
-        let conn = self.links.get_mut(link.index()).filter(|_| payload.len >= self.settings.read_from);
-        let is_offered = conn.is_some_and(|Link { conn, .. }| conn.expose(Exposure::Offer, header, &mut payload));
+        let settings = &self.settings;
+        let conn = self.links.get_mut(link.index()).filter(|_| payload.len >= settings.read_known_from);
+        let is_offered = conn.is_some_and(|Link { conn, .. }| {
+            settings.has_read(&conn.pair, &payload) && conn.expose(Exposure::Offer, header, &mut payload)
+        });
         if is_offered {
             self.push(link.index());
         }

@@ -55,6 +55,10 @@ impl Pair for Refusing {
     fn expose(&mut self, buffer: Buffer, _: usize, _: usize) -> Result<Nothing, (Buffer, io::Error)> {
         Err((buffer, io::ErrorKind::Unsupported.into()))
     }
+    fn knows(&self, _: &Buffer, _: usize, _: usize) -> bool {
+        false
+    }
+    fn note(&mut self, _: &Buffer, _: usize, _: usize) {}
     fn take_back(&mut self, exposed: Nothing) -> Result<Buffer, Nothing> {
         Err(exposed)
     }

@@ -3,13 +3,17 @@
 #![allow(unsafe_code)]
 
 use super::layout::{ACCESS_LOCAL_WRITE, ACCESS_MW_BIND, Mr};
+use super::library::Libraries;
 use super::{Domain, lack_in_words, limit_of_memory};
 use crate::device::SLOT;
+use crate::kept::{Access, Limits};
+use crate::{CACHE_COUNT, CACHE_MONITOR, CACHE_SIZE, watched};
 use core::ffi::c_int;
+use core::ops::Range;
 use core::ptr::{self, NonNull};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_memory::Buffer;
-use ofi_os::limits::may_lock_more;
+use ofi_os::limits::{may_lock_more, memory};
 use ofi_sync::primitive::real::{AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
@@ -18,21 +22,11 @@ use std::sync::{Arc, OnceLock};
 /// The alignment of slots: pages.
 const ALIGN: usize = 4096;
 
-/// What a device may do with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// This side's device writes it.
-    Write,
-    /// A peer's device reads it through a window; without one, nothing may.
-    Windows,
-}
-
-impl Access {
-    const fn flags(self) -> c_int {
-        match self {
-            Self::Write => ACCESS_LOCAL_WRITE,
-            Self::Windows => ACCESS_MW_BIND,
-        }
+/// Flags of ibv_reg_mr(3).
+const fn flags(access: Access) -> c_int {
+    match access {
+        Access::Windows => ACCESS_MW_BIND,
+        Access::Write => ACCESS_MW_BIND | ACCESS_LOCAL_WRITE,
     }
 }
 
@@ -49,26 +43,34 @@ fn most_lent() -> u64 {
     })
 }
 
-/// A registration: while it lasts, the device may access the memory.
+/// How many registrations of payloads are kept, and how much memory they may have.
+pub(super) fn limits() -> Limits {
+    let is_off = CACHE_MONITOR.text().is_some_and(|monitor| monitor == "disabled");
+    let count = if is_off { 0 } else { usize::try_from(CACHE_COUNT.number(1024)).unwrap_or(usize::MAX) };
+    let bytes = CACHE_SIZE.number((memory() / 8).min(most_lent() / 2));
+    Limits { count: count.min(watched::MOST), bytes }
+}
+
+/// A registration: while it lasts, the device may access the memory, as far as posted work or a
+/// window names it. It ends before its protection domain.
 #[derive(Debug)]
 struct Registration {
     mr: NonNull<Mr>,
-    domain: Arc<Domain>,
+    libraries: &'static Libraries,
 }
 
 // SAFETY: the library's calls for a registration may come from any thread.
 unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
 
 impl Registration {
     /// Registers `len` bytes from `base` on.
-    ///
-    /// # Safety
-    /// The memory is the device's until this value is dropped.
-    unsafe fn new(domain: &Arc<Domain>, base: *mut u8, len: usize, access: Access) -> io::Result<Self> {
-        let register = domain.libraries.verbs.ibv_reg_mr;
+    fn new(domain: &Domain, base: *mut u8, len: usize, access: Access) -> io::Result<Self> {
+        let libraries = domain.libraries;
         // SAFETY: the protection domain is open; absent memory is an error of the call.
-        let mr = unsafe { register(domain.pd.as_ptr(), base.cast(), len, access.flags()) };
-        Ok(Self { mr: NonNull::new(mr).ok_or_else(io::Error::last_os_error)?, domain: domain.clone() })
+        let mr = unsafe { (libraries.verbs.ibv_reg_mr)(domain.pd.as_ptr(), base.cast(), len, flags(access)) };
+        Ok(Self { mr: NonNull::new(mr).ok_or_else(io::Error::last_os_error)?, libraries })
     }
 
     fn lkey(&self) -> u32 {
@@ -79,7 +81,7 @@ impl Registration {
     /// Ends it; false if the device may still access the memory.
     fn end(&self) -> bool {
         // SAFETY: registered once; only the owner's drop calls this.
-        let status = unsafe { (self.domain.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
+        let status = unsafe { (self.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
         if status != 0 {
             log::log("verbs", Level::Warn, Subsystem::Mr, || {
                 format!("a registration does not end: ibv_dereg_mr says {status}")
@@ -89,14 +91,55 @@ impl Registration {
     }
 }
 
-/// Part of a buffer that a device may access. Invariant: `buffer` is `Some` until it is given back,
-/// and the registration ends before that.
+/// A registration of the application's memory.
+#[derive(Debug)]
+pub(super) struct Lending {
+    registration: Registration,
+    len: u64,
+}
+
+impl Lending {
+    fn new(domain: &Domain, range: &Range<usize>, access: Access) -> io::Result<Self> {
+        let (len, most) = (range.len() as u64, most_lent());
+        // Relaxed: only the sum matters.
+        if LENT.fetch_add(len, Ordering::Relaxed).saturating_add(len) > most {
+            LENT.fetch_sub(len, Ordering::Relaxed);
+            let why = format!("payloads may lock {} KiB, half of the limit (ulimit -l)", most >> 10);
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, why));
+        }
+        let base = ptr::with_exposed_provenance_mut(range.start);
+        match Registration::new(domain, base, range.len(), access) {
+            Ok(registration) => Ok(Self { registration, len }),
+            Err(error) => {
+                LENT.fetch_sub(len, Ordering::Relaxed);
+                Err(lack_in_words(&error, "a payload", range.len()))
+            }
+        }
+    }
+}
+
+impl Drop for Lending {
+    fn drop(&mut self) {
+        self.registration.end();
+        LENT.fetch_sub(self.len, Ordering::Relaxed);
+    }
+}
+
+/// Where the bytes of a buffer lie, if they are one piece.
+pub(super) fn range_of(buffer: &Buffer, (from, len): (usize, usize)) -> Option<Range<usize>> {
+    let end = from.checked_add(len).filter(|end| *end <= buffer.len() && buffer.is_one_piece())?;
+    Some(buffer.address() + from..buffer.address() + end)
+}
+
+/// Part of a buffer that a device may access. Its registration may outlive it, but then nothing
+/// names the memory to the device.
 #[derive(Debug)]
 pub(super) struct Registered {
-    registration: Registration,
-    address: u64,
-    len: u64,
-    buffer: Option<Buffer>,
+    lending: Arc<Lending>,
+    /// After the registration: its protection domain.
+    _domain: Arc<Domain>,
+    range: Range<usize>,
+    buffer: Buffer,
 }
 
 impl Registered {
@@ -104,74 +147,52 @@ impl Registered {
     pub(super) fn new(
         domain: &Arc<Domain>,
         buffer: Buffer,
-        (from, len): (usize, usize),
+        part: (usize, usize),
         access: Access,
     ) -> Result<Self, (Buffer, io::Error)> {
-        let end = from.checked_add(len);
-        if !buffer.is_one_piece() || end.is_none_or(|end| end > buffer.len()) {
+        let Some(range) = range_of(&buffer, part) else {
             return Err((buffer, io::Error::new(io::ErrorKind::InvalidInput, "it is not one piece of memory")));
-        }
+        };
         if !domain.reads_safely() {
             let why = "reads into memory that the peer may not write are unknown to iWARP";
             return Err((buffer, io::Error::new(io::ErrorKind::Unsupported, why)));
         }
-        // Relaxed: only the sum matters.
-        let (len_lent, most) = (len as u64, most_lent());
-        if LENT.fetch_add(len_lent, Ordering::Relaxed).saturating_add(len_lent) > most {
-            LENT.fetch_sub(len_lent, Ordering::Relaxed);
-            let why = format!("payloads may lock {} KiB, half of the limit (ulimit -l)", most >> 10);
-            return Err((buffer, io::Error::new(io::ErrorKind::OutOfMemory, why)));
-        }
-        let address = buffer.address() + from;
-        let base = ptr::with_exposed_provenance_mut(address);
-        // SAFETY: this value keeps the buffer until the registration has ended, and the application
-        // leaves the memory of a buffer alone until the engine gives the buffer back.
-        match unsafe { Registration::new(domain, base, len, access) } {
-            Ok(registration) => Ok(Self { registration, address: address as u64, len: len_lent, buffer: Some(buffer) }),
-            Err(error) => {
-                LENT.fetch_sub(len_lent, Ordering::Relaxed);
-                Err((buffer, lack_in_words(&error, "a payload", len)))
-            }
+        let register = |range: &Range<usize>, access| Lending::new(domain, range, access);
+        let lending = match &buffer {
+            // Memory of our own is freed when the operation ends.
+            Buffer::Owned(_) => register(&range, access).map(Arc::new),
+            _ => domain.kept().get(&range, access, register),
+        };
+        match lending {
+            Ok(lending) => Ok(Self { lending, _domain: domain.clone(), range, buffer }),
+            Err(error) => Err((buffer, error)),
         }
     }
 
     /// The address of the first byte, for the device.
     pub(super) const fn address(&self) -> u64 {
-        self.address
+        self.range.start as u64
     }
 
     /// The key for this side's device.
     pub(super) fn lkey(&self) -> u32 {
-        self.registration.lkey()
+        self.lending.registration.lkey()
     }
 
     /// How many bytes of the buffer the device may access.
     pub(super) const fn len(&self) -> u64 {
-        self.len
+        (self.range.end - self.range.start) as u64
     }
 
     /// The registration, for windows.
-    pub(super) const fn handle(&self) -> *mut Mr {
-        self.registration.mr.as_ptr()
+    pub(super) fn handle(&self) -> *mut Mr {
+        self.lending.registration.mr.as_ptr()
     }
 
-    /// Ends the registration, and gives the buffer back.
-    pub(super) fn end(mut self) -> Buffer {
-        self.end_registration();
-        self.buffer.take().unwrap_or_else(Buffer::empty)
-    }
-
-    fn end_registration(&self) {
-        self.registration.end();
-        LENT.fetch_sub(self.len, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        if self.buffer.is_some() {
-            self.end_registration();
-        }
+    /// Gives the buffer back, which nothing names to the device any longer. Ends the registration,
+    /// unless it is kept.
+    pub(super) fn end(self) -> Buffer {
+        self.buffer
     }
 }
 
@@ -181,6 +202,8 @@ pub(crate) struct Slots {
     base: NonNull<u8>,
     count: u16,
     registration: Registration,
+    /// After the registration.
+    _domain: Arc<Domain>,
 }
 
 // SAFETY: the memory is this value's own.
@@ -196,9 +219,9 @@ impl Slots {
         // SAFETY: the layout has a size other than 0.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the memory is this value's; its drop frees it once the registration has ended.
-        match unsafe { Registration::new(domain, base.as_ptr(), layout.size(), Access::Write) } {
-            Ok(registration) => Ok(Self { base, count, registration }),
+        // The drop frees the memory once the registration has ended.
+        match Registration::new(domain, base.as_ptr(), layout.size(), Access::Write) {
+            Ok(registration) => Ok(Self { base, count, registration, _domain: domain.clone() }),
             Err(error) => {
                 // SAFETY: allocated above with this layout, and not registered.
                 unsafe { dealloc(base.as_ptr(), layout) };

@@ -7,11 +7,12 @@ use super::layout::{
     CmId, ConnParam, QPT_RC, QpInitAttr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
     WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV, WorkCompletion,
 };
-use super::memory::{Access, Registered};
+use super::memory::{Registered, range_of};
 use super::pool::{Arrived, Pool, SendSlot};
 use super::queue::Queue;
 use super::window::{Lent, WINDOWS, Windows};
 use crate::device::{Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
+use crate::kept::Access;
 use core::ffi::c_void;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -481,6 +482,19 @@ impl Pair for QueuePair {
         let domain = &joined.queue.domain;
         let memory = Registered::new(domain, buffer, (from, len), Access::Windows)?;
         joined.windows.lend(domain, qp, memory)
+    }
+
+    fn knows(&self, buffer: &Buffer, from: usize, len: usize) -> bool {
+        let joined = self.joined.as_ref().filter(|_| !matches!(buffer, Buffer::Owned(_)));
+        let range = range_of(buffer, (from, len));
+        joined.zip(range).is_some_and(|(joined, range)| joined.queue.domain.kept().knows(&range))
+    }
+
+    fn note(&mut self, buffer: &Buffer, from: usize, len: usize) {
+        let joined = self.joined.as_ref().filter(|_| !matches!(buffer, Buffer::Owned(_)));
+        if let Some((joined, range)) = joined.zip(range_of(buffer, (from, len))) {
+            joined.queue.domain.kept().note(&range);
+        }
     }
 
     fn take_back(&mut self, exposed: Lent) -> Result<Buffer, Lent> {

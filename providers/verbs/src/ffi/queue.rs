@@ -6,10 +6,12 @@ use super::layout::{
     VENDOR_RXE, WC_WITH_INV, WC_WITH_INV_OF_RXE, WorkCompletion,
 };
 use super::library::Libraries;
+use super::memory::{Lending, limits};
 use super::pair::Done;
 use super::pool::{Pool, RECEIVE};
 use super::window::WINDOWS;
 use crate::device::{RECEIVES, SENDS};
+use crate::kept::Kept;
 use core::ptr::{self, NonNull};
 use ofi_core::wait::Descriptor;
 use std::io;
@@ -50,6 +52,7 @@ pub(crate) struct Domain {
     capabilities: u32,
     vendor: u32,
     has_shared_queues: bool,
+    kept: Mutex<Kept<Lending>>,
 }
 
 // SAFETY: libibverbs may be called from any thread for the same objects.
@@ -66,7 +69,13 @@ impl Domain {
         // device is taken to have nothing of it.
         unsafe { (libraries.verbs.ibv_query_device)(context.as_ptr(), &mut attributes) };
         let DeviceAttr { device_cap_flags: capabilities, vendor_id: vendor, max_srq, .. } = attributes;
-        Ok(Arc::new(Self { libraries, context, pd, capabilities, vendor, has_shared_queues: max_srq > 0 }))
+        let (has_shared_queues, kept) = (max_srq > 0, Mutex::new(Kept::new(limits())));
+        Ok(Arc::new(Self { libraries, context, pd, capabilities, vendor, has_shared_queues, kept }))
+    }
+
+    /// The registrations of payloads that are kept.
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept<Lending>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Posts work, and what is linked to it, to the send queue of a queue pair.
@@ -133,7 +142,9 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: allocated once; everything made in it keeps this value alive.
+        // They end before the protection domain does.
+        self.kept().give_up_all();
+        // SAFETY: allocated once; everything else that is made in it keeps this value alive.
         unsafe { (self.libraries.verbs.ibv_dealloc_pd)(self.pd.as_ptr()) };
     }
 }

@@ -330,6 +330,12 @@ impl Pair for FakePair {
         let place = Place { address: buffer.address() as u64 + from as u64, key: side.keys };
         Ok(FakeExposed { wire: self.wire.clone(), side: self.side, place, buffer: Some(buffer) })
     }
+    fn knows(&self, _: &Buffer, _: usize, len: usize) -> bool {
+        len.is_multiple_of(2)
+    }
+    fn note(&mut self, buffer: &Buffer, from: usize, len: usize) {
+        assert!(buffer.len() - from >= len && !self.knows(buffer, from, len), "what is known is exposed");
+    }
     fn take_back(&mut self, mut exposed: FakeExposed) -> Result<Buffer, FakeExposed> {
         let ended = &mut lock(&self.wire)[self.side].ended;
         match ended.iter().position(|key| *key == exposed.place.key) {
@@ -545,7 +551,8 @@ impl Simulated {
     fn transport(&self, listens: bool, meanwhile: Meanwhile) -> VerbsTransport<FakeDevice> {
         let account = Arc::new(Account::new(usize::MAX));
         let connect_deadline = Duration::from_secs(10);
-        let settings = Settings { connect_deadline, account, read_from: self.read_from };
+        let (read_from, read_known_from) = (self.read_from, self.read_from / 4);
+        let settings = Settings { connect_deadline, account, read_from, read_known_from };
         VerbsTransport::new(self.new_device(listens, meanwhile), settings)
     }
 

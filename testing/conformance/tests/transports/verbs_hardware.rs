@@ -27,7 +27,10 @@ impl Hardware {
         let device = System::open(addr, role).expect("OFI_VERBS_ADDR names the address of an RDMA device");
         let account = Arc::new(Account::new(usize::MAX));
         let connect_deadline = Duration::from_secs(10);
-        VerbsTransport::new(device, Settings { connect_deadline, account, read_from: READ_FROM })
+        VerbsTransport::new(
+            device,
+            Settings { connect_deadline, account, read_from: READ_FROM, read_known_from: READ_FROM },
+        )
     }
 }
 

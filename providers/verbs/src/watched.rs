@@ -1,0 +1,144 @@
+//! The ranges of this process's memory that are watched for changes, and the thread that takes the
+//! changes. A thread that changes such memory waits for that thread, so it must neither allocate nor
+//! wait for anybody who may: it takes no lock but that of a table, and who holds that does neither.
+
+use core::ops::Range;
+use ofi_core::log::{self, Level, Subsystem};
+use ofi_os::thread;
+use ofi_os::unmapped::Watcher;
+use ofi_sync::primitive::real::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Ranges at most.
+pub(crate) const MOST: usize = 1024;
+
+/// A watched range: its place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(usize);
+
+#[derive(Clone, Debug)]
+struct Watch {
+    range: Range<usize>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Current,
+    /// Its memory is no longer what it was.
+    Changed,
+}
+
+/// The watched ranges.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    watcher: Watcher,
+    table: Mutex<Box<[Watch]>>,
+    /// Held while ranges are added or removed, so that nobody stops watching what another one has
+    /// just begun to watch. The thread does not take it.
+    changing: Mutex<()>,
+    /// How often changes were taken.
+    changes: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+impl Watched {
+    /// The ranges of this process; `None` where the system does not let it watch its memory.
+    pub(crate) fn get() -> Option<&'static Self> {
+        static WATCHED: OnceLock<Option<Watched>> = OnceLock::new();
+        static THREAD: OnceLock<bool> = OnceLock::new();
+        let watched = WATCHED.get_or_init(Self::new).as_ref()?;
+        let runs = THREAD.get_or_init(|| thread::spawn(c"ofi-unmapped", || watched.take_changes()).is_ok());
+        runs.then_some(watched)
+    }
+
+    fn new() -> Option<Self> {
+        let watch = Watch { range: 0..0, state: State::Free };
+        match Watcher::new() {
+            Ok(watcher) => Some(Self {
+                watcher,
+                table: Mutex::new(vec![watch; MOST].into_boxed_slice()),
+                changing: Mutex::default(),
+                changes: AtomicU64::new(0),
+            }),
+            Err(error) => {
+                log::log("verbs", Level::Info, Subsystem::Mr, || {
+                    format!(
+                        "no registration of a payload is kept, because the system tells of no unmapped memory: {error}"
+                    )
+                });
+                None
+            }
+        }
+    }
+
+    /// Takes changes for ever.
+    fn take_changes(&self) {
+        while self.watcher.wait().is_ok() {
+            // Whoever sees that all changes are taken sees here that they are noted.
+            let mut table = lock(&self.table);
+            while let Some(changed) = self.watcher.take() {
+                for watch in table.iter_mut().filter(|watch| overlap(&watch.range, &changed)) {
+                    if watch.state == State::Current {
+                        watch.state = State::Changed;
+                    }
+                }
+            }
+            // Release: whoever sees the number finds the states.
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// How often changes were taken so far.
+    pub(crate) fn changes(&self) -> u64 {
+        // Acquire: with the store above.
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Watches a range of whole pages; `None` if that is impossible or there is no room.
+    pub(crate) fn add(&self, range: &Range<usize>) -> Option<Place> {
+        let changing = lock(&self.changing);
+        let mut table = lock(&self.table);
+        let at = table.iter().position(|watch| watch.state == State::Free)?;
+        table[at] = Watch { range: range.clone(), state: State::Current };
+        drop(table);
+        let watches = self.watcher.watch(range).is_ok();
+        drop(changing);
+        if !watches {
+            self.remove(Place(at));
+        }
+        watches.then_some(Place(at))
+    }
+
+    /// Whether a range's memory, which the caller may use, is what it was when it was added.
+    pub(crate) fn is_current(&self, place: Place) -> bool {
+        self.watcher.is_quiet() && !self.has_changed(place)
+    }
+
+    /// Whether a change of the range was taken.
+    pub(crate) fn has_changed(&self, Place(at): Place) -> bool {
+        lock(&self.table)[at].state != State::Current
+    }
+
+    /// Watches a range no longer, except where it overlaps others.
+    pub(crate) fn remove(&self, Place(at): Place) {
+        let changing = lock(&self.changing);
+        let mut table = lock(&self.table);
+        let range = table[at].range.clone();
+        table[at].state = State::Free;
+        let is_alone = !table.iter().any(|watch| watch.state != State::Free && overlap(&watch.range, &range));
+        drop(table);
+        if is_alone {
+            self.watcher.forget(&range);
+        }
+        drop(changing);
+    }
+}
