@@ -223,7 +223,7 @@ pub(crate) unsafe extern "C" fn fi_version() -> u32 {
 }
 
 /// fi_open(3): opens a named object of the library. "logging" imports an application's callbacks;
-/// "mr_cache" is not supported, because host memory needs no registration worth caching.
+/// "mr_cache" is not supported, because providers that are loaded have monitors of their own.
 pub(crate) unsafe extern "C" fn fi_open(
     version: u32,
     name: *const c_char,

@@ -4,7 +4,7 @@
 //! registered for that time only: a program that allocates each payload anew would pay for the
 //! watching, and gain nothing.
 
-use crate::watched::{Place, Watched};
+use crate::watched::{self, Place, Watched};
 use core::ops::Range;
 use ofi_os::mappings::is_private;
 use ofi_os::unmapped::page_size;
@@ -30,6 +30,14 @@ pub(crate) enum Access {
 pub(crate) struct Limits {
     pub(crate) count: usize,
     pub(crate) bytes: u64,
+}
+
+impl Limits {
+    /// What the parameters ask for; the monitor "disabled" means nothing.
+    pub(crate) fn new(monitor: Option<&str>, count: u64, bytes: u64) -> Self {
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(watched::MOST);
+        Self { count: if monitor == Some("disabled") { 0 } else { count }, bytes }
+    }
 }
 
 /// Bytes that all protection domains keep.
@@ -229,13 +237,14 @@ mod tests {
     }
 
     struct Registrar {
-        /// A change that one test makes would be in progress while another one registers.
-        _alone: MutexGuard<'static, ()>,
         kept: Kept<Counted>,
         made: AtomicUsize,
         existing: Arc<AtomicUsize>,
         /// How many may exist.
         most: usize,
+        /// A change that one test makes would be in progress while another one registers. Dropped
+        /// last.
+        _alone: MutexGuard<'static, ()>,
     }
 
     impl Registrar {
@@ -248,7 +257,7 @@ mod tests {
                 eprintln!("not tested: the system lets this process not watch its memory");
                 return None;
             }
-            Some(Self { _alone: alone, kept, made: AtomicUsize::new(0), existing: Arc::default(), most: usize::MAX })
+            Some(Self { kept, made: AtomicUsize::new(0), existing: Arc::default(), most: usize::MAX, _alone: alone })
         }
 
         fn get(&mut self, range: &Range<usize>, access: Access) -> io::Result<Arc<Counted>> {
@@ -384,6 +393,13 @@ mod tests {
         let error = registrar.get(&all[0].range(), Access::Write).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
         drop((first, used));
+    }
+
+    #[test]
+    fn a_monitor_that_is_disabled_keeps_nothing() {
+        assert_eq!(Limits::new(Some("disabled"), 7, 8).count, 0);
+        assert_eq!(Limits::new(Some("userfaultfd"), 7, 8), Limits { count: 7, bytes: 8 });
+        assert_eq!(Limits::new(None, u64::MAX, 8).count, watched::MOST);
     }
 
     #[test]

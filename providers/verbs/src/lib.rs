@@ -51,7 +51,7 @@ pub const READ_FROM: Param = Param {
 };
 
 /// Bytes of the shortest payload that is read where it lies if its memory was used before.
-const READ_KNOWN_FROM: usize = 32 << 10;
+const READ_KNOWN_FROM: usize = 64 << 10;
 
 /// How many registrations of payloads are kept.
 pub const CACHE_COUNT: Param = Param {

@@ -38,7 +38,7 @@ pub(crate) struct Watched {
     /// Held while ranges are added or removed, so that nobody stops watching what another one has
     /// just begun to watch. The thread does not take it.
     changing: Mutex<()>,
-    /// How often changes were taken.
+    /// Grows before changes are taken.
     changes: AtomicU64,
 }
 
@@ -83,8 +83,11 @@ impl Watched {
     /// Takes changes for ever.
     fn take_changes(&self) {
         while self.watcher.wait().is_ok() {
-            // Whoever sees that all changes are taken sees here that they are noted.
+            // Whoever finds that all changes are taken finds the new number, and, once it has the
+            // lock, that they are noted.
             let mut table = lock(&self.table);
+            // Release: with the load of `changes`.
+            self.changes.fetch_add(1, Ordering::Release);
             while let Some(changed) = self.watcher.take() {
                 for watch in table.iter_mut().filter(|watch| overlap(&watch.range, &changed)) {
                     if watch.state == State::Current {
@@ -92,14 +95,12 @@ impl Watched {
                     }
                 }
             }
-            // Release: whoever sees the number finds the states.
-            self.changes.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// How often changes were taken so far.
+    /// A number that grows whenever changes are taken.
     pub(crate) fn changes(&self) -> u64 {
-        // Acquire: with the store above.
+        // Acquire: with the thread's addition.
         self.changes.load(Ordering::Acquire)
     }
 

@@ -45,10 +45,8 @@ fn most_lent() -> u64 {
 
 /// How many registrations of payloads are kept, and how much memory they may have.
 pub(super) fn limits() -> Limits {
-    let is_off = CACHE_MONITOR.text().is_some_and(|monitor| monitor == "disabled");
-    let count = if is_off { 0 } else { usize::try_from(CACHE_COUNT.number(1024)).unwrap_or(usize::MAX) };
     let bytes = CACHE_SIZE.number((memory() / 8).min(most_lent() / 2));
-    Limits { count: count.min(watched::MOST), bytes }
+    Limits::new(CACHE_MONITOR.text().as_deref(), CACHE_COUNT.number(watched::MOST as u64), bytes)
 }
 
 /// A registration: while it lasts, the device may access the memory, as far as posted work or a

@@ -161,7 +161,7 @@ impl EndpointMedium for Hardware {
                 let account = account.clone();
                 Ok(VerbsTransport::new(
                     device,
-                    verbs::Settings { connect_deadline, account, read_from: MOST_EAGER + 1, read_known_from: 32 << 10 },
+                    verbs::Settings { connect_deadline, account, read_from: MOST_EAGER + 1, read_known_from: 64 << 10 },
                 ))
             })
         })
