@@ -1,6 +1,6 @@
 //! Learning that memory of this process is unmapped, moved or emptied (userfaultfd(2)). Nothing
-//! watches page faults: a range is only marked, so that the kernel lets each change of it wait until
-//! it is taken from here.
+//! watches page faults: a range is only marked, so that the kernel lets each change of it wait
+//! until it is taken from here.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
@@ -13,7 +13,8 @@ const USER_MODE_ONLY: i32 = 1;
 const API: u64 = 0xaa;
 /// UFFD_FEATURE_EVENT_REMAP, _REMOVE and _UNMAP.
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
-/// UFFDIO_REGISTER_MODE_WP: faults only on pages that somebody has write-protected, which nobody does.
+/// UFFDIO_REGISTER_MODE_WP: faults only on pages that somebody has write-protected, which nobody
+/// does.
 const MODE: u64 = 2;
 
 const IOCTL_API: libc::c_ulong = 0xc018_aa3f;

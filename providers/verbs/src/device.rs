@@ -261,8 +261,8 @@ impl Ring {
         (number, reports)
     }
 
-    /// The segments up to `number` are sent. Returns the numbers of those that were not before; what
-    /// counts is what is left of them when divided by [`SENDS`].
+    /// The segments up to `number` are sent. Returns the numbers of those that were not before;
+    /// divided by [`SENDS`], they leave the numbers of their slots.
     pub const fn complete(&mut self, number: u16) -> Range<u16> {
         let (from, sent) = (self.done, Self::between(self.done, number % NUMBERS));
         if sent < Self::between(self.done, self.next) {

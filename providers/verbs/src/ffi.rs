@@ -1,10 +1,12 @@
 //! The system's RDMA devices through libibverbs and librdmacm: the one module of this crate with
-//! unsafe code. Below: the libraries, loaded on first use. Above: [`Device`] and [`Pair`], whose
-//! safe methods keep what the libraries ask of their callers: objects are destroyed in order, a
+//! unsafe code. Below: the libraries, loaded on first use. Above: [`Device`] and
+//! [`crate::device::Pair`], whose safe methods keep what the libraries ask of their callers: objects are destroyed in order, a
 //! slot is never touched while the device has it, and no call waits.
 
 mod address;
 mod channel;
+mod domain;
+mod done;
 mod identifier;
 mod layout;
 mod library;
@@ -19,18 +21,21 @@ use crate::device::{Device, Event, REGISTERED};
 use channel::{Channel, Space};
 use core::ptr::NonNull;
 use core::time::Duration;
+use domain::Domain;
+pub use done::Done;
 use layout::{Context, event};
 use library::Libraries;
+use memory::Memory;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::Down;
 use ofi_os::limits::{self, Limit};
 use ofi_os::wait_fd::FdWaitObject;
 pub use packets::{PacketPair, Route};
+pub use pair::QueuePair;
 use pair::Stage;
-pub use pair::{Done, QueuePair};
 use pool::Pool;
-use queue::{Completions, Domain, NO_COMPLETIONS, Queue};
+use queue::{Completions, NO_COMPLETIONS, Queue};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,13 +64,11 @@ pub struct System {
     listener: Option<QueuePair>,
     local: SocketAddr,
     queues: Vec<Watched>,
-    /// Slots of the connections to come.
-    pool: Option<Arc<Pool>>,
+    shared: Shared,
     /// Each connection has a queue of its own, which another object may take over.
     separate: bool,
     generation: u64,
     channel: Arc<Channel>,
-    libraries: &'static Libraries,
     wait: FdWaitObject,
     keys: Vec<u64>,
     /// Completions that arming has found.
@@ -83,6 +86,41 @@ struct Watched {
     separate: bool,
     /// The next completion is an event.
     armed: bool,
+}
+
+/// What the connections of a device object share.
+#[derive(Debug)]
+struct Shared {
+    libraries: &'static Libraries,
+    /// One for each device.
+    memories: Vec<Arc<Memory>>,
+    /// Slots of the connections to come.
+    pool: Option<Arc<Pool>>,
+}
+
+impl Shared {
+    /// The application's memory for a device, with its protection domain.
+    fn memory(&mut self, context: NonNull<Context>) -> io::Result<Arc<Memory>> {
+        if let Some(memory) = self.memories.iter().find(|memory| memory.domain.context == context) {
+            return Ok(memory.clone());
+        }
+        let memory = Memory::new(Domain::new(self.libraries, context)?);
+        self.memories.push(memory.clone());
+        Ok(memory)
+    }
+
+    /// Slots for a connection in that domain.
+    fn pool(&mut self, domain: &Arc<Domain>, separate: bool) -> io::Result<Arc<Pool>> {
+        if separate {
+            return Pool::new(domain, false);
+        }
+        if let Some(pool) = self.pool.as_ref().filter(|pool| pool.is_for(domain)) {
+            return Ok(pool.clone());
+        }
+        let pool = Pool::new(domain, true)?;
+        self.pool = Some(pool.clone());
+        Ok(pool)
+    }
 }
 
 /// What a [`System`] is for.
@@ -150,11 +188,10 @@ impl System {
             listener: None,
             local: addr.unwrap_or_else(|| SocketAddr::from(([0; 4], 0))),
             queues: Vec::new(),
-            pool: None,
+            shared: Shared { libraries, memories: Vec::new(), pool: None },
             separate: role == Role::Listener,
             generation: u64::from(u16::from_ne_bytes(ofi_os::random())),
             channel,
-            libraries,
             wait,
             keys: Vec::new(),
             found: Vec::new(),
@@ -187,11 +224,6 @@ impl System {
         (self.generation.max(1) << 24) | u64::from(slot)
     }
 
-    fn domain(&self, context: NonNull<Context>) -> io::Result<Arc<Domain>> {
-        let known = self.queues.iter().map(|watched| &watched.queue.domain).find(|domain| domain.context == context);
-        known.map_or_else(|| Domain::new(self.libraries, context), |domain| Ok(domain.clone()))
-    }
-
     /// A completion queue for a connection on that device.
     fn queue(&mut self, context: NonNull<Context>) -> io::Result<Arc<Queue>> {
         let shared = |watched: &&Watched| {
@@ -200,22 +232,9 @@ impl System {
         if let Some(watched) = self.queues.iter().find(shared).filter(|_| !self.separate) {
             return Ok(watched.queue.clone());
         }
-        let queue = Queue::new(&self.domain(context)?, !self.separate)?;
+        let queue = Queue::new(&self.shared.memory(context)?.domain, !self.separate)?;
         self.watch_queue(queue.clone(), self.separate)?;
         Ok(queue)
-    }
-
-    /// Slots for a connection in that domain.
-    fn pool(&mut self, domain: &Arc<Domain>) -> io::Result<Arc<Pool>> {
-        if self.separate {
-            return Pool::new(domain, false);
-        }
-        if let Some(pool) = self.pool.as_ref().filter(|pool| pool.is_for(domain)) {
-            return Ok(pool.clone());
-        }
-        let pool = Pool::new(domain, true)?;
-        self.pool = Some(pool.clone());
-        Ok(pool)
     }
 
     fn watch_queue(&mut self, queue: Arc<Queue>, separate: bool) -> io::Result<()> {
@@ -346,8 +365,9 @@ impl Device for System {
             Stage::Route => {
                 let context = pair.id.context().ok_or_else(|| fail(missing("no RDMA device leads there")))?;
                 let queue = self.queue(context).map_err(fail)?;
-                let pool = self.pool(&queue.domain).map_err(fail)?;
-                pair.join(queue, pool).and_then(|()| pair.request()).map_err(fail)?;
+                let memory = self.shared.memory(context).map_err(fail)?;
+                let pool = self.shared.pool(&memory.domain, self.separate).map_err(fail)?;
+                pair.join(queue, pool, memory).and_then(|()| pair.request()).map_err(fail)?;
                 if self.listener.is_none() {
                     self.local = pair.id.address(false).unwrap_or(self.local);
                 }
@@ -363,8 +383,9 @@ impl Device for System {
         pair.set_key(key);
         let context = pair.id.context().ok_or_else(|| fail(missing("the request came from no device")))?;
         let queue = self.queue(context).map_err(fail)?;
-        let pool = self.pool(&queue.domain).map_err(fail)?;
-        pair.join(queue, pool).and_then(|()| pair.answer(data)).map_err(fail)
+        let memory = self.shared.memory(context).map_err(fail)?;
+        let pool = self.shared.pool(&memory.domain, self.separate).map_err(fail)?;
+        pair.join(queue, pool, memory).and_then(|()| pair.answer(data)).map_err(fail)
     }
 
     fn attach(&mut self, slot: u32, pair: &mut QueuePair) -> io::Result<()> {
@@ -375,6 +396,7 @@ impl Device for System {
             self.local = pair.id.address(false).unwrap_or(self.local);
         }
         let Some(joined) = &pair.joined else { return Err(io::ErrorKind::NotConnected.into()) };
+        self.shared.memories.push(joined.memory.clone());
         self.watch_queue(joined.queue.clone(), true)
     }
 
@@ -388,8 +410,8 @@ impl Device for System {
     fn poll_events(&mut self, out: &mut Vec<Event<QueuePair>>) {
         self.wait.drain();
         self.drop_queues();
-        for Watched { queue, .. } in &self.queues {
-            queue.domain.kept().give_up_changed();
+        for memory in &self.shared.memories {
+            memory.kept().give_up_changed();
         }
         while self.look() {
             match self.channel.next() {

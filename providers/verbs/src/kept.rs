@@ -193,8 +193,7 @@ impl<R> Kept<R> {
         oldest.map(|at| self.give_up(at)).is_some()
     }
 
-    /// Gives up all.
-    pub(crate) fn give_up_all(&mut self) {
+    fn give_up_all(&mut self) {
         while !self.entries.is_empty() {
             self.give_up(0);
         }

@@ -1,6 +1,7 @@
 //! The ranges of this process's memory that are watched for changes, and the thread that takes the
-//! changes. A thread that changes such memory waits for that thread, so it must neither allocate nor
-//! wait for anybody who may: it takes no lock but that of a table, and who holds that does neither.
+//! changes. A thread that changes such memory waits for that thread, so it must neither allocate
+//! nor wait for anybody who may: it takes no lock but that of a table, and who holds that does
+//! neither.
 
 use core::ops::Range;
 use ofi_core::log::{self, Level, Subsystem};

@@ -1,11 +1,11 @@
 //! Event channels of the connection manager.
 #![allow(unsafe_code)]
 
+use super::domain::not_null;
 use super::layout::{
     CmEvent, CmId, EventChannel, PS_TCP, PS_UDP, QP_MIN_RNR_TIMER, Qp, QpAttr, UdParam, event as events,
 };
 use super::library::Libraries;
-use super::queue::not_null;
 use core::ptr::{self, NonNull};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;

@@ -3,8 +3,8 @@
 
 use super::address;
 use super::channel::Channel;
+use super::domain::Domain;
 use super::layout::{CmId, Context, QpInitAttr};
-use super::queue::Domain;
 use core::ptr::{self, NonNull};
 use std::io;
 use std::net::SocketAddr;

@@ -26,10 +26,7 @@ pub(crate) struct Context {
 #[repr(C)]
 pub(crate) struct ContextOps {
     before_alloc_mw: [usize; 7],
-    /// None on a device without memory windows.
-    pub(crate) alloc_mw: Option<unsafe extern "C" fn(*mut Pd, c_int) -> *mut Mw>,
-    bind_mw: usize,
-    pub(crate) dealloc_mw: Option<unsafe extern "C" fn(*mut Mw) -> c_int>,
+    pub(crate) windows: WindowOps,
     create_cq: usize,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut Cq, c_int, *mut WorkCompletion) -> c_int,
     pub(crate) req_notify_cq: unsafe extern "C" fn(*mut Cq, c_int) -> c_int,
@@ -39,6 +36,14 @@ pub(crate) struct ContextOps {
     pub(crate) post_send: unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int,
     pub(crate) post_recv: unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
     behind: [usize; 5],
+}
+
+/// The calls of [`ContextOps`] for memory windows; none on a device without them.
+#[repr(C)]
+pub(crate) struct WindowOps {
+    pub(crate) alloc_mw: Option<unsafe extern "C" fn(*mut Pd, c_int) -> *mut Mw>,
+    bind_mw: usize,
+    pub(crate) dealloc_mw: Option<unsafe extern "C" fn(*mut Mw) -> c_int>,
 }
 
 /// `struct ibv_device_attr`, as far as it is used.
@@ -446,7 +451,7 @@ const _: () = assert!(offset_of!(IbDevice, transport) == 20);
 const _: () = assert!(offset_of!(Context, ops) == 8 && size_of::<ContextOps>() == 256);
 const _: () = assert!(offset_of!(ContextOps, poll_cq) == 88 && offset_of!(ContextOps, req_notify_cq) == 96);
 const _: () = assert!(offset_of!(ContextOps, post_send) == 200 && offset_of!(ContextOps, post_recv) == 208);
-const _: () = assert!(offset_of!(ContextOps, alloc_mw) == 56 && offset_of!(ContextOps, dealloc_mw) == 72);
+const _: () = assert!(offset_of!(ContextOps, windows) == 56 && offset_of!(WindowOps, dealloc_mw) == 16);
 const _: () = assert!(size_of::<DeviceAttr>() == 232 && offset_of!(DeviceAttr, vendor_id) == 96);
 const _: () = assert!(offset_of!(DeviceAttr, device_cap_flags) == 116);
 const _: () = assert!(offset_of!(DeviceAttr, max_srq) == 212 && offset_of!(ContextOps, post_srq_recv) == 160);

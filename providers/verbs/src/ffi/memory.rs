@@ -2,11 +2,12 @@
 //! of the application.
 #![allow(unsafe_code)]
 
+use super::domain::Domain;
 use super::layout::{ACCESS_LOCAL_WRITE, ACCESS_MW_BIND, Mr};
 use super::library::Libraries;
-use super::{Domain, lack_in_words, limit_of_memory};
+use super::{lack_in_words, limit_of_memory};
 use crate::device::SLOT;
-use crate::kept::{Access, Limits};
+use crate::kept::{Access, Kept, Limits};
 use crate::{CACHE_COUNT, CACHE_MONITOR, CACHE_SIZE, watched};
 use core::ffi::c_int;
 use core::ops::Range;
@@ -17,7 +18,7 @@ use ofi_os::limits::{may_lock_more, memory};
 use ofi_sync::primitive::real::{AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The alignment of slots: pages.
 const ALIGN: usize = 4096;
@@ -44,7 +45,7 @@ fn most_lent() -> u64 {
 }
 
 /// How many registrations of payloads are kept, and how much memory they may have.
-pub(super) fn limits() -> Limits {
+fn limits() -> Limits {
     let bytes = CACHE_SIZE.number((memory() / 8).min(most_lent() / 2));
     Limits::new(CACHE_MONITOR.text().as_deref(), CACHE_COUNT.number(watched::MOST as u64), bytes)
 }
@@ -91,12 +92,12 @@ impl Registration {
 
 /// A registration of the application's memory.
 #[derive(Debug)]
-pub(super) struct Lending {
+pub(super) struct PayloadRegistration {
     registration: Registration,
     len: u64,
 }
 
-impl Lending {
+impl PayloadRegistration {
     fn new(domain: &Domain, range: &Range<usize>, access: Access) -> io::Result<Self> {
         let (len, most) = (range.len() as u64, most_lent());
         // Relaxed: only the sum matters.
@@ -116,10 +117,29 @@ impl Lending {
     }
 }
 
-impl Drop for Lending {
+impl Drop for PayloadRegistration {
     fn drop(&mut self) {
         self.registration.end();
         LENT.fetch_sub(self.len, Ordering::Relaxed);
+    }
+}
+
+/// The application's memory, for a protection domain.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// The registrations that are kept. They end before the domain does.
+    kept: Mutex<Kept<PayloadRegistration>>,
+    pub(super) domain: Arc<Domain>,
+}
+
+impl Memory {
+    pub(super) fn new(domain: Arc<Domain>) -> Arc<Self> {
+        Arc::new(Self { kept: Mutex::new(Kept::new(limits())), domain })
+    }
+
+    /// The registrations that are kept.
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept<PayloadRegistration>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,7 +153,7 @@ pub(super) fn range_of(buffer: &Buffer, (from, len): (usize, usize)) -> Option<R
 /// names the memory to the device.
 #[derive(Debug)]
 pub(super) struct Registered {
-    lending: Arc<Lending>,
+    payload: Arc<PayloadRegistration>,
     /// After the registration: its protection domain.
     _domain: Arc<Domain>,
     range: Range<usize>,
@@ -143,7 +163,7 @@ pub(super) struct Registered {
 impl Registered {
     /// Registers `len` bytes of a buffer from `from` on.
     pub(super) fn new(
-        domain: &Arc<Domain>,
+        memory: &Memory,
         buffer: Buffer,
         part: (usize, usize),
         access: Access,
@@ -151,18 +171,19 @@ impl Registered {
         let Some(range) = range_of(&buffer, part) else {
             return Err((buffer, io::Error::new(io::ErrorKind::InvalidInput, "it is not one piece of memory")));
         };
+        let domain = &memory.domain;
         if !domain.reads_safely() {
             let why = "reads into memory that the peer may not write are unknown to iWARP";
             return Err((buffer, io::Error::new(io::ErrorKind::Unsupported, why)));
         }
-        let register = |range: &Range<usize>, access| Lending::new(domain, range, access);
-        let lending = match &buffer {
+        let register = |range: &Range<usize>, access| PayloadRegistration::new(domain, range, access);
+        let payload = match &buffer {
             // Memory of our own is freed when the operation ends.
             Buffer::Owned(_) => register(&range, access).map(Arc::new),
-            _ => domain.kept().get(&range, access, register),
+            _ => memory.kept().get(&range, access, register),
         };
-        match lending {
-            Ok(lending) => Ok(Self { lending, _domain: domain.clone(), range, buffer }),
+        match payload {
+            Ok(payload) => Ok(Self { payload, _domain: domain.clone(), range, buffer }),
             Err(error) => Err((buffer, error)),
         }
     }
@@ -174,7 +195,7 @@ impl Registered {
 
     /// The key for this side's device.
     pub(super) fn lkey(&self) -> u32 {
-        self.lending.registration.lkey()
+        self.payload.registration.lkey()
     }
 
     /// How many bytes of the buffer the device may access.
@@ -184,7 +205,7 @@ impl Registered {
 
     /// The registration, for windows.
     pub(super) fn handle(&self) -> *mut Mr {
-        self.lending.registration.mr.as_ptr()
+        self.payload.registration.mr.as_ptr()
     }
 
     /// Gives the buffer back, which nothing names to the device any longer. Ends the registration,

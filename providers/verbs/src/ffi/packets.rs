@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::channel::{Channel, Event, Space};
+use super::domain::{Domain, not_null, returned};
 use super::identifier::{Identifier, result};
 use super::layout::{
     Ah, ConnParam, GRH, PortAttr, QPT_UD, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, UdParam,
@@ -9,7 +10,7 @@ use super::layout::{
 };
 use super::library::{self, Libraries};
 use super::memory::Slots;
-use super::queue::{Completions, Domain, NO_COMPLETIONS, Queue, not_null, returned};
+use super::queue::{Completions, NO_COMPLETIONS, Queue};
 use super::{BACKLOG, CHANNEL, LISTENER, STEP, connect_failure, missing, watch};
 use crate::datagram::{Arrived, News, PacketDevice};
 use crate::device::{Ring, SENDS, SLOT};

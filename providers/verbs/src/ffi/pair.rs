@@ -2,12 +2,13 @@
 #![allow(unsafe_code)]
 
 use super::channel::Channel;
+use super::done::Done;
 use super::identifier::{Identifier, result};
 use super::layout::{
     CmId, ConnParam, QPT_RC, QpInitAttr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
-    WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV, WorkCompletion,
+    WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV,
 };
-use super::memory::{Registered, range_of};
+use super::memory::{Memory, Registered, range_of};
 use super::pool::{Arrived, Pool, SendSlot};
 use super::queue::Queue;
 use super::window::{Lent, WINDOWS, Windows};
@@ -35,29 +36,6 @@ const READS: u8 = 1;
 /// (8 MiB on rxe).
 const PIECE: usize = 4 << 20;
 
-/// A completion. It is claimed once, because it can be neither copied nor made elsewhere.
-#[derive(Debug)]
-pub struct Done {
-    pub(crate) key: u64,
-    number: u64,
-    status: i32,
-    len: usize,
-    /// Where a segment has arrived.
-    arrived: Option<Arrived>,
-    /// The key of the window that it has ended.
-    ended: Option<u32>,
-}
-
-impl Done {
-    /// A completion of the connection with that key, as the device reports it, with the slot in
-    /// which a segment has arrived and the key of the window that it has ended.
-    pub(super) fn new(done: &WorkCompletion, key: u64, arrived: Option<(Arrived, Option<u32>)>) -> Self {
-        let len = usize::try_from(done.byte_len).unwrap_or(usize::MAX).min(SLOT);
-        let (arrived, ended) = arrived.map_or((None, None), |(arrived, ended)| (Some(arrived), ended));
-        Self { key, number: done.wr_id, status: done.status, len, arrived, ended }
-    }
-}
-
 /// How far connecting has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -82,6 +60,7 @@ pub struct QueuePair {
 pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
     pool: Arc<Pool>,
+    pub(super) memory: Arc<Memory>,
     /// The number of the queue pair.
     number: u32,
     /// Segments up to this length go along with the work.
@@ -144,7 +123,7 @@ impl Chain {
 /// A read of the peer's memory. Dropped after the queue pair is destroyed.
 #[derive(Debug)]
 struct Read {
-    memory: Memory,
+    into: Destination,
     from: Place,
     /// Of the target: where the payload goes in its buffer, and how many bytes of it.
     at: usize,
@@ -157,31 +136,31 @@ struct Read {
 
 /// Where the device puts what it reads.
 #[derive(Debug)]
-enum Memory {
+enum Destination {
     Registered(Registered),
     /// Into a slot; from there it is copied.
     Copied(Buffer, Arrived),
 }
 
 impl Read {
-    fn new(memory: Memory, from: Place, at: usize, take: usize) -> Self {
-        let mut read = Self { memory, from, at, take, part: 0..0, is_unwritable: false };
+    fn new(into: Destination, from: Place, at: usize, take: usize) -> Self {
+        let mut read = Self { into, from, at, take, part: 0..0, is_unwritable: false };
         read.advance();
         read
     }
 
     /// Goes on to the next part; false if there is none.
     fn advance(&mut self) -> bool {
-        let most = if matches!(self.memory, Memory::Registered(_)) { PIECE } else { SLOT };
+        let most = if matches!(self.into, Destination::Registered(_)) { PIECE } else { SLOT };
         self.part = self.part.end..self.take.min(self.part.end + most);
         !self.part.is_empty()
     }
 
     /// The target, and the slot that served.
     fn end(self) -> (RecvTarget, Option<Arrived>) {
-        let (buffer, slot) = match self.memory {
-            Memory::Registered(memory) => (memory.end(), None),
-            Memory::Copied(buffer, slot) => (buffer, Some(slot)),
+        let (buffer, slot) = match self.into {
+            Destination::Registered(memory) => (memory.end(), None),
+            Destination::Copied(buffer, slot) => (buffer, Some(slot)),
         };
         (RecvTarget { buffer, at: self.at, take: self.take }, slot)
     }
@@ -236,7 +215,7 @@ impl QueuePair {
     }
 
     /// Creates the queue pair, which finds slots for receiving from the beginning.
-    pub(super) fn join(&mut self, queue: Arc<Queue>, pool: Arc<Pool>) -> io::Result<()> {
+    pub(super) fn join(&mut self, queue: Arc<Queue>, pool: Arc<Pool>, memory: Arc<Memory>) -> io::Result<()> {
         pool.join()?;
         let attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + WINDOWS + 1), (queue.cq(), RECEIVES));
         let mut attributes = pool.attributes(attributes);
@@ -250,6 +229,7 @@ impl QueuePair {
         self.joined = Some(Joined {
             queue,
             pool,
+            memory,
             number,
             inline,
             arrived: Vec::new(),
@@ -343,9 +323,9 @@ impl QueuePair {
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
         let read = joined.read.as_ref().ok_or_else(missing)?;
         let (offset, from) = (read.part.start as u64, read.from);
-        let (addr, lkey) = match &read.memory {
-            Memory::Registered(memory) => (memory.address() + offset, memory.lkey()),
-            Memory::Copied(_, slot) => (slot.address(), slot.lkey),
+        let (addr, lkey) = match &read.into {
+            Destination::Registered(memory) => (memory.address() + offset, memory.lkey()),
+            Destination::Copied(_, slot) => (slot.address(), slot.lkey),
         };
         let mut piece = Sge { addr, length: u32::try_from(read.part.len()).unwrap_or(0), lkey };
         let mut others = [0; 11];
@@ -362,8 +342,8 @@ impl QueuePair {
             ..SendWr::EMPTY
         };
         // SAFETY: the queue pair is open. The piece is part of registered memory, which
-        // `read` keeps until the read has completed or the queue pair is destroyed, or a slot, which
-        // it keeps as long.
+        // `read` keeps until the read has completed or the queue pair is destroyed, or a slot,
+        // which it keeps as long.
         unsafe { joined.queue.domain.post_send(qp, &mut work) }
     }
 
@@ -372,7 +352,7 @@ impl QueuePair {
     fn end_part(&mut self) -> Work {
         let Some(joined) = &mut self.joined else { return Work::Sent };
         let Some(read) = &mut joined.read else { return Work::Sent };
-        if let Memory::Copied(buffer, slot) = &mut read.memory {
+        if let Destination::Copied(buffer, slot) = &mut read.into {
             let bytes = &slot.bytes()[..read.part.len()];
             read.is_unwritable |= buffer.write_at(read.at + read.part.start, bytes) != bytes.len();
         }
@@ -479,21 +459,20 @@ impl Pair for QueuePair {
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else {
             return Err((buffer, io::ErrorKind::NotConnected.into()));
         };
-        let domain = &joined.queue.domain;
-        let memory = Registered::new(domain, buffer, (from, len), Access::Windows)?;
-        joined.windows.lend(domain, qp, memory)
+        let memory = Registered::new(&joined.memory, buffer, (from, len), Access::Windows)?;
+        joined.windows.lend(&joined.memory.domain, qp, memory)
     }
 
     fn knows(&self, buffer: &Buffer, from: usize, len: usize) -> bool {
         let joined = self.joined.as_ref().filter(|_| !matches!(buffer, Buffer::Owned(_)));
         let range = range_of(buffer, (from, len));
-        joined.zip(range).is_some_and(|(joined, range)| joined.queue.domain.kept().knows(&range))
+        joined.zip(range).is_some_and(|(joined, range)| joined.memory.kept().knows(&range))
     }
 
     fn note(&mut self, buffer: &Buffer, from: usize, len: usize) {
         let joined = self.joined.as_ref().filter(|_| !matches!(buffer, Buffer::Owned(_)));
         if let Some((joined, range)) = joined.zip(range_of(buffer, (from, len))) {
-            joined.queue.domain.kept().note(&range);
+            joined.memory.kept().note(&range);
         }
     }
 
@@ -509,8 +488,8 @@ impl Pair for QueuePair {
         let Some(joined) = &self.joined else {
             return Err((RecvTarget { buffer, at, take }, io::ErrorKind::NotConnected.into()));
         };
-        match Registered::new(&joined.queue.domain, buffer, (at, take), Access::Write) {
-            Ok(memory) => self.start_read(Read::new(Memory::Registered(memory), from, at, take)),
+        match Registered::new(&joined.memory, buffer, (at, take), Access::Write) {
+            Ok(memory) => self.start_read(Read::new(Destination::Registered(memory), from, at, take)),
             Err((buffer, error)) => Err((RecvTarget { buffer, at, take }, error)),
         }
     }
@@ -520,7 +499,7 @@ impl Pair for QueuePair {
             return Err((target, io::ErrorKind::InvalidInput.into()));
         };
         let RecvTarget { buffer, at, take } = target;
-        self.start_read(Read::new(Memory::Copied(buffer, slot), from, at, take))
+        self.start_read(Read::new(Destination::Copied(buffer, slot), from, at, take))
     }
 
     fn take_read(&mut self) -> Option<RecvTarget> {

@@ -5,9 +5,9 @@
 //! [`SendSlot`]. The memory of slots lasts as long as the pool.
 #![allow(unsafe_code)]
 
+use super::domain::{Domain, not_null};
 use super::layout::{Qp, QpInitAttr, RecvWr, Sge, Srq, SrqInitAttr};
 use super::memory::Slots;
-use super::queue::{Domain, not_null};
 use crate::device::{RECEIVES, SENDS, SLOT};
 use crate::shares::{SHARED_RECEIVES, Shares, receives};
 use core::ptr::{self, NonNull};

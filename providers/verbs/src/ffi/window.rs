@@ -4,10 +4,9 @@
 //! the window, or its queue pair is destroyed.
 #![allow(unsafe_code)]
 
-use super::Domain;
+use super::domain::{Domain, not_null};
 use super::layout::{ACCESS_REMOTE_READ, MW_TYPE_2, Mw, Qp, SendWr, WR_BIND_MW};
 use super::memory::Registered;
-use super::queue::not_null;
 use crate::device::{Exposed, Place};
 use crate::offers;
 use core::ptr::NonNull;
@@ -15,8 +14,8 @@ use ofi_memory::Buffer;
 use std::io;
 use std::sync::Arc;
 
-/// Works that open windows, of a queue pair at a time: those of the payloads that the peer may read,
-/// and of others whose room in the queue a later report gives back.
+/// Works that open windows, of a queue pair at a time: those of the payloads that the peer may
+/// read, and of others whose room in the queue a later report gives back.
 pub(super) const WINDOWS: u16 = 64;
 const _: () = assert!(WINDOWS as usize == 2 * offers::MOST);
 
@@ -27,20 +26,20 @@ const TAG: u32 = 0xff;
 /// A window. It opens with work of a queue pair, which is destroyed after it, and keeps the
 /// registration of its memory from ending until it is ended or freed.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct MemoryWindow {
     window: NonNull<Mw>,
     domain: Arc<Domain>,
 }
 
 // SAFETY: the library's calls for a window may come from any thread.
-unsafe impl Send for Window {}
+unsafe impl Send for MemoryWindow {}
 
-impl Window {
+impl MemoryWindow {
     pub(super) fn new(domain: &Arc<Domain>) -> io::Result<Self> {
         let missing = || io::Error::new(io::ErrorKind::Unsupported, "the device has no memory windows of type 2B");
         let domain = domain.clone();
         // SAFETY: the device is open, so its table is complete.
-        let allocate = unsafe { (*domain.context.as_ptr()).ops.alloc_mw };
+        let allocate = unsafe { (*domain.context.as_ptr()).ops.windows.alloc_mw };
         let allocate = allocate.filter(|_| domain.has_windows()).ok_or_else(missing)?;
         // SAFETY: the protection domain is open.
         let window = not_null(unsafe { allocate(domain.pd.as_ptr(), MW_TYPE_2) })?;
@@ -72,10 +71,10 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // SAFETY: the device is open, so its table is complete.
-        let free = unsafe { (*self.domain.context.as_ptr()).ops.dealloc_mw };
+        let free = unsafe { (*self.domain.context.as_ptr()).ops.windows.dealloc_mw };
         if let Some(free) = free {
             // SAFETY: allocated once.
             unsafe { free(self.window.as_ptr()) };
@@ -103,9 +102,9 @@ impl Exposed for Lent {
 /// The windows of a queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    open: Vec<Window>,
+    open: Vec<MemoryWindow>,
     /// Closed ones, for the next payloads: making one is a system call.
-    spare: Vec<Window>,
+    spare: Vec<MemoryWindow>,
     /// Keys of those that the peer has ended, until their payloads are taken back.
     ended: Vec<u32>,
 }
@@ -118,7 +117,7 @@ impl Windows {
         qp: *mut Qp,
         memory: Registered,
     ) -> Result<Lent, (Buffer, io::Error)> {
-        let window = self.spare.pop().map_or_else(|| Window::new(domain), Ok);
+        let window = self.spare.pop().map_or_else(|| MemoryWindow::new(domain), Ok);
         let opened = window.and_then(|mut window| window.open(qp, &memory).map(|()| window));
         match opened {
             Ok(window) => {

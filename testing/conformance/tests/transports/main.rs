@@ -6,6 +6,7 @@ mod same_process;
 mod shm;
 mod tcp;
 mod verbs;
+mod verbs_exposed;
 mod verbs_hardware;
 mod verbs_hostile;
 mod verbs_order;

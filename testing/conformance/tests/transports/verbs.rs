@@ -2,6 +2,7 @@
 //! segment for which the peer has no slot ends the test, because credits must prevent that.
 
 use crate::tcp::readable;
+use crate::verbs_exposed::FakeExposed;
 use fastrand::Rng;
 use ofi_conformance::{Medium, Nowhere};
 use ofi_core::wait::{Descriptor, WaitObject};
@@ -10,7 +11,7 @@ use ofi_engine::transport::{Down, RecvTarget};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
-use ofi_verbs::device::{Device, Event, Exposed, Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
+use ofi_verbs::device::{Device, Event, Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
 use ofi_verbs::transport::{Settings, VerbsTransport};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -25,7 +26,7 @@ pub(crate) const READ_FROM: usize = 512;
 /// The same for a world in which most payloads come in segments.
 const RARELY: usize = 100_000;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -80,16 +81,16 @@ enum What {
 
 /// One side of a connection, as the other one sees it.
 #[derive(Debug, Default)]
-struct Side {
+pub(crate) struct Side {
     key: u64,
     reports: Option<Arc<Reports>>,
     receives: VecDeque<u16>,
     /// Completions of a connection that no device object polls now.
     pending: Vec<FakeDone>,
     /// What the other side may read, by key.
-    exposed: BTreeMap<u32, Vec<u8>>,
+    pub(crate) exposed: BTreeMap<u32, Vec<u8>>,
     /// Keys of windows that the other side has ended.
-    ended: Vec<u32>,
+    pub(crate) ended: Vec<u32>,
     keys: u32,
     has_ended: bool,
 }
@@ -111,7 +112,7 @@ impl Side {
 }
 
 /// The initiator's side, then the acceptor's.
-type Wire = Arc<Mutex<[Side; 2]>>;
+pub(crate) type Wire = Arc<Mutex<[Side; 2]>>;
 
 /// All listening devices and all connections.
 #[derive(Debug, Default)]
@@ -149,30 +150,6 @@ struct FakeSegment {
     reported: Option<u16>,
     /// The key of the window that it ends.
     ends: Option<u32>,
-}
-
-/// A payload that the other side may read.
-#[derive(Debug)]
-pub(crate) struct FakeExposed {
-    wire: Wire,
-    side: usize,
-    place: Place,
-    buffer: Option<Buffer>,
-}
-
-impl Exposed for FakeExposed {
-    fn place(&self) -> Place {
-        self.place
-    }
-    fn withdraw(mut self) -> Buffer {
-        self.buffer.take().expect("it is withdrawn once")
-    }
-}
-
-impl Drop for FakeExposed {
-    fn drop(&mut self) {
-        lock(&self.wire)[self.side].exposed.remove(&self.place.key);
-    }
 }
 
 impl FakePair {
@@ -328,7 +305,7 @@ impl Pair for FakePair {
         buffer.append_to(from, len, &mut bytes);
         side.exposed.insert(side.keys, bytes);
         let place = Place { address: buffer.address() as u64 + from as u64, key: side.keys };
-        Ok(FakeExposed { wire: self.wire.clone(), side: self.side, place, buffer: Some(buffer) })
+        Ok(FakeExposed::new(self.wire.clone(), self.side, place, buffer))
     }
     fn knows(&self, _: &Buffer, _: usize, len: usize) -> bool {
         len.is_multiple_of(2)
@@ -336,15 +313,8 @@ impl Pair for FakePair {
     fn note(&mut self, buffer: &Buffer, from: usize, len: usize) {
         assert!(buffer.len() - from >= len && !self.knows(buffer, from, len), "what is known is exposed");
     }
-    fn take_back(&mut self, mut exposed: FakeExposed) -> Result<Buffer, FakeExposed> {
-        let ended = &mut lock(&self.wire)[self.side].ended;
-        match ended.iter().position(|key| *key == exposed.place.key) {
-            Some(at) => {
-                ended.swap_remove(at);
-            }
-            None => return Err(exposed),
-        }
-        Ok(exposed.buffer.take().expect("it is taken back once"))
+    fn take_back(&mut self, exposed: FakeExposed) -> Result<Buffer, FakeExposed> {
+        exposed.take_back()
     }
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         // Now and then a device has no room for a registration.
