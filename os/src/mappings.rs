@@ -1,10 +1,7 @@
 //! Which addresses of this process have memory behind them, and which files
 //! (proc_pid_maps(5)).
 
-use crate::unmapped::page_size;
 use core::ops::Range;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// Whether all of these ranges, each an address and a length, are mapped and readable, and writable
@@ -16,28 +13,20 @@ pub fn are_mapped(ranges: impl IntoIterator<Item = (usize, usize)>, writable: bo
     ranges.into_iter().all(|(base, len)| covers(&maps, base, len, writable))
 }
 
-/// Whether a range of whole pages is private memory of this process alone, all of it present: what
-/// a file or another process may change otherwise does not count. False if the kernel does not say.
+/// Whether a range is private memory that no file is behind: nobody but this process changes what it
+/// is. False if the kernel does not say.
 pub fn is_private(range: &Range<usize>) -> bool {
-    const ENTRY: usize = 8;
-    const PRESENT: u64 = 1 << 63;
-    const SHARED: u64 = 1 << 61;
-    let Ok(file) = File::open("/proc/self/pagemap") else { return false };
-    let page = page_size();
-    let mut entries = [0; 128 * ENTRY];
-    let (mut at, end) = (range.start / page * ENTRY, range.end.div_ceil(page) * ENTRY);
-    while at < end {
-        let part = &mut entries[..(end - at).min(128 * ENTRY)];
-        if file.read_exact_at(part, at as u64).is_err() {
-            return false;
-        }
-        let (entries, _) = part.as_chunks::<ENTRY>();
-        if entries.iter().any(|entry| u64::from_ne_bytes(*entry) & (PRESENT | SHARED) != PRESENT) {
-            return false;
-        }
-        at += part.len();
-    }
-    true
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| is_private_in(&maps, range))
+}
+
+fn is_private_in(maps: &str, range: &Range<usize>) -> bool {
+    // Address, rights, offset, device and inode.
+    let is_private = |line: &str| {
+        let mut columns = line.split_ascii_whitespace().skip(1);
+        columns.next().is_some_and(|rights| rights.ends_with('p')) && columns.nth(2) == Some("0")
+    };
+    let private = maps.lines().filter(|line| is_private(line)).fold(String::new(), |all, line| all + line + "\n");
+    covers(&private, range.start, range.len(), false)
 }
 
 fn covers(maps: &str, base: usize, len: usize, writable: bool) -> bool {
@@ -101,6 +90,14 @@ mod tests {
         assert!(!covers(MAPS, 0x2fff, 2, true), "a mapping that is read-only");
         assert!(!covers(MAPS, 0x8fff, 2, false) && !covers(MAPS, 0, usize::MAX, false));
         assert!(!covers(MAPS, usize::MAX, 2, false));
+    }
+
+    #[test]
+    fn memory_of_files_and_of_others_is_not_private() {
+        assert!(is_private_in(MAPS, &(0x3000..0x4000)));
+        assert!(!is_private_in(MAPS, &(0x1000..0x2000)), "of a file");
+        assert!(!is_private_in(MAPS, &(0x6000..0x7000)), "shared");
+        assert!(!is_private_in(MAPS, &(0x3000..0x4001)) && !is_private_in(MAPS, &(0x9000..0xa000)));
     }
 
     #[test]

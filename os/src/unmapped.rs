@@ -208,7 +208,6 @@ impl Drop for Watcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mappings::is_private;
     use std::sync::mpsc::{Receiver, channel};
 
     fn written(count: usize) -> Pages {
@@ -281,23 +280,5 @@ mod tests {
         watcher.watch(&pages.range()).unwrap();
         drop(watcher);
         elsewhere(move || drop(pages)).recv().unwrap();
-    }
-
-    #[test]
-    fn absent_and_shared_memory_is_not_private() {
-        let mut pages = written(300);
-        let Range { start, end } = pages.range();
-        let middle = start + 280 * page_size();
-        assert!(is_private(&(start..end)));
-        pages.empty(280..281).unwrap();
-        assert!(!is_private(&(start..end)) && is_private(&(start..middle)), "a page is absent");
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let shared = unsafe {
-            libc::mmap(ptr::null_mut(), page_size(), libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0)
-        };
-        assert_ne!(shared, libc::MAP_FAILED);
-        // SAFETY: mapped and writable.
-        unsafe { shared.cast::<u8>().write_volatile(1) };
-        assert!(!is_private(&(shared.addr()..shared.addr() + page_size())));
     }
 }

@@ -363,35 +363,38 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// Takes a segment that has arrived in a slot, and gives the slot to the device again unless
-    /// `handle` keeps it, which gets the segment. If it was held, its credits have counted.
+    /// Takes a segment, which `handle` gets, and gives its slot to the device again.
     pub(crate) fn receive(
         &mut self,
-        (slot, len): (u16, usize),
-        was_held: bool,
-        handle: impl FnOnce(&mut ArrivingFrame, &Segment<'_>) -> Result<SlotUse, Down>,
+        arrival: &Arrival,
+        handle: impl FnOnce(&mut ArrivingFrame, &Segment<'_>) -> Result<(), Down>,
     ) -> Result<(), Down> {
         let mut arriving = ArrivingFrame(self.arriving.take());
-        let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
+        let bytes = match arrival {
+            Arrival::InSlot { slot, len } => self.pair.received(*slot).get(..*len).unwrap_or_default(),
+            Arrival::Held(bytes) => bytes,
+        };
         let credits = &mut self.credits;
         let handled = Segment::parse(bytes)
-            .and_then(
-                |segment| if was_held { Ok(segment) } else { credits.returned(segment.credits).map(|()| segment) },
-            )
+            .and_then(|segment| match arrival {
+                Arrival::InSlot { .. } => credits.arrived(segment.credits).map(|()| segment),
+                Arrival::Held(_) => Ok(segment),
+            })
             .map_err(Down::violation)
             .and_then(|segment| handle(&mut arriving, &segment));
         self.arriving = arriving.0;
-        match handled? {
-            SlotUse::Over => self.give_slot_back(slot),
-            SlotUse::Kept => Ok(()),
+        handled?;
+        if let Arrival::InSlot { slot, .. } = arrival {
+            self.give_slot_back(*slot);
         }
+        self.credits.handled();
+        Ok(())
     }
 
-    fn give_slot_back(&mut self, slot: u16) -> Result<(), Down> {
+    fn give_slot_back(&mut self, slot: u16) {
         if let Err(error) = self.pair.post_receive(slot) {
             self.fail(&error);
         }
-        self.credits.received().map_err(Down::violation)
     }
 
     /// Gives back everything that the link holds of the engine: it ends.
@@ -412,12 +415,15 @@ impl<P: Pair> Conn<P> {
     }
 }
 
-/// Whether a segment's slot is still needed once the segment is handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotUse {
-    Over,
-    /// Until [`Conn::take_payload`].
-    Kept,
+/// A segment that has arrived.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    InSlot {
+        slot: u16,
+        len: usize,
+    },
+    /// It was held behind a payload that was being read, and its credits have counted.
+    Held(Vec<u8>),
 }
 
 /// The frame that is arriving, while a segment of its connection is handled.

@@ -109,8 +109,8 @@ pub trait Device: Sized + Send + Debug + 'static {
     fn release(&mut self, pair: &mut Self::Pair);
     /// Appends what the connection manager has to report.
     fn poll_events(&mut self, out: &mut Vec<Event<Self::Pair>>);
-    /// Appends completions, at most about 64. In order for each connection. True if there may be
-    /// more.
+    /// Appends completions: a batch of each queue, and those that ends of connections have found. In
+    /// order for each connection. True if there may be more.
     fn poll_completions(&mut self, out: &mut Vec<Self::Done>) -> bool;
     /// The key of a completion's connection.
     fn key_of(done: &Self::Done) -> u64;
@@ -129,6 +129,8 @@ pub trait Device: Sized + Send + Debug + 'static {
     fn now(&self) -> Instant;
     /// An unpredictable random number.
     fn random(&mut self) -> [u8; 16];
+    /// Bytes of memory that one more connection takes.
+    fn cost(&self) -> usize;
 }
 
 /// Where a peer's payload lies for this side's device.
@@ -213,13 +215,12 @@ pub trait Pair: Send + Debug + 'static {
     /// # Errors
     /// Why the device cannot reach the target, as for [`Self::expose`].
     fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
-    /// As [`Self::read`], into a target that the device cannot reach: it reads into a slot in which
-    /// a segment has arrived, and from which the payload is copied. Until [`Self::take_read`], the
-    /// slot is empty for [`Self::received`], and cannot be posted.
+    /// As [`Self::read`], into a target that the device cannot reach: it reads into memory of the
+    /// connection, 8 KiB at a time, from which the payload is copied.
     ///
     /// # Errors
-    /// The connection is unusable.
-    fn read_copied(&mut self, from: Place, target: RecvTarget, slot: u16) -> Result<(), (RecvTarget, io::Error)>;
+    /// The connection is unusable, or may not lock that memory.
+    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
     /// The target that has been read; `None` if there is none.
     fn take_read(&mut self) -> Option<RecvTarget>;
     /// Refuses a requested connection; the peer gets `data`.
@@ -248,6 +249,21 @@ impl Ring {
     /// The slot of the next segment, unless all are in use.
     pub const fn slot(&self) -> Option<u16> {
         if Self::between(self.done, self.next) < SENDS { Some(self.next % SENDS) } else { None }
+    }
+
+    /// Makes the last segment report its completion, before the device has it; false if it does.
+    pub fn report_last(&mut self) -> bool {
+        core::mem::replace(&mut self.reported, self.next) != self.next
+    }
+
+    /// Whether all segments are sent.
+    pub const fn is_empty(&self) -> bool {
+        self.done == self.next
+    }
+
+    /// Whether only one more segment has a slot.
+    pub const fn is_last(&self) -> bool {
+        Self::between(self.done, self.next) == SENDS - 1
     }
 
     /// Takes the next slot: the segment's number, and whether it must report its completion.
@@ -311,6 +327,15 @@ mod tests {
                     in_use.pop_front();
                 }
                 prop_assert_eq!(ring.is_done(), reports.is_empty());
+                prop_assert_eq!(ring.is_empty(), in_use.is_empty());
+                prop_assert_eq!(ring.is_last(), in_use.len() == usize::from(SENDS) - 1);
+                // All of them are sent once the last one reports.
+                let mut all = ring;
+                prop_assert_eq!(all.report_last(), in_use.back().is_some_and(|last| reports.back() != Some(last)));
+                if let Some(last) = in_use.back() {
+                    all.complete(*last);
+                }
+                prop_assert!(all.is_empty() && all.is_done());
             }
         }
     }

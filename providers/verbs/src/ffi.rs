@@ -17,7 +17,7 @@ mod pool;
 mod queue;
 mod window;
 
-use crate::device::{Device, Event, REGISTERED};
+use crate::device::{Device, Event, REGISTERED, SHARING};
 use channel::{Channel, Space};
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -414,7 +414,7 @@ impl Device for System {
             memory.kept().give_up_changed();
         }
         while self.look() {
-            match self.channel.next() {
+            match self.channel.next(!self.separate) {
                 Ok(event) => out.extend(self.translate(event)),
                 Err(_) => return,
             }
@@ -469,6 +469,11 @@ impl Device for System {
 
     fn random(&mut self) -> [u8; 16] {
         ofi_os::random()
+    }
+
+    fn cost(&self) -> usize {
+        let share = |memory: &Arc<Memory>| memory.domain.has_shared_queues();
+        if !self.separate && self.shared.memories.iter().all(share) { SHARING } else { REGISTERED }
     }
 }
 

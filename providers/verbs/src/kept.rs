@@ -1,6 +1,6 @@
 //! Registrations that outlive a payload, because programs often send from the same memory again.
-//! They are found by range, and given up when their memory is no longer what it was, when others
-//! need their room, and with their protection domain. Memory that is used for the first time is
+//! They are found by range, and given up when their memory is no longer what it was, when others of
+//! their protection domain need their room, and with that. Memory that is used for the first time is
 //! registered for that time only: a program that allocates each payload anew would pay for the
 //! watching, and gain nothing.
 
@@ -154,6 +154,11 @@ impl<R> Kept<R> {
             return None;
         }
         // Relaxed: only the sum matters.
+        let own: u64 = self.entries.iter().map(|entry| entry.range.len() as u64).sum();
+        let others = KEPT.load(Ordering::Relaxed).saturating_sub(own);
+        if others.saturating_add(len) > most {
+            return None;
+        }
         while self.entries.len() >= self.limits.count || KEPT.load(Ordering::Relaxed).saturating_add(len) > most {
             if !self.give_up_oldest() {
                 return None;
@@ -321,8 +326,6 @@ mod tests {
         }
         assert_eq!((registrar.made(), registrar.existing()), (2, 1));
         pages.empty(1..2).unwrap();
-        // Not private, because absent, until it is written.
-        pages.bytes().fill(2);
         let used = registrar.get(&range, Access::Write).unwrap();
         assert_eq!(registrar.made(), 3, "other memory is there now");
         let used_again = registrar.get(&range, Access::Write).unwrap();

@@ -3,8 +3,8 @@
 //! A message's request offers its payload. If no receive matches yet, or memory cannot be
 //! registered, the receiver declines, and the payload comes in data frames. Any other frame can be
 //! a remote one, whose payload the receiver always reads, or drops.
-//! A link delivers in order: while a payload is read, the segments behind it stay in their slots,
-//! which the peer has no credit to fill again. Invariant: each payload has one outcome, unless the
+//! A link delivers in order: while a payload is read, the segments behind it wait, as many as the
+//! peer has credits. Invariant: each payload has one outcome, unless the
 //! link ends.
 
 use crate::device::{Exposed, Pair};
@@ -52,15 +52,15 @@ pub(crate) struct Offers<P: Pair> {
     /// Those of this side that lack their outcome, oldest first.
     open: VecDeque<Open<P::Exposed>>,
     next: u32,
-    /// How many messages are copied without trying, because memory could not be locked; and how
+    /// How many messages are copied without trying, because the device could not reach them; and how
     /// many were, the last time.
     skipped: (u32, u32),
     /// Whether it is logged that messages are copied, for each way.
     said: [bool; 2],
     /// The peer's payload that the device is reading.
     pub(crate) reading: Option<Reading>,
-    /// Slots behind it with the lengths of their segments.
-    pub(crate) behind: VecDeque<(u16, usize)>,
+    /// Segments behind it.
+    pub(crate) behind: VecDeque<Vec<u8>>,
 }
 
 /// A payload of the peer: the peer's number for it, and how the peer exposes it.
@@ -70,8 +70,6 @@ pub(crate) struct Reading {
     pub(crate) exposure: Exposure,
     /// The key of the peer's window.
     pub(crate) key: u32,
-    /// The slot from which it is copied, if it is.
-    pub(crate) slot: Option<u16>,
 }
 
 /// A payload of this side that has come back.
@@ -148,7 +146,7 @@ impl<P: Pair> Offers<P> {
         }
     }
 
-    /// Memory cannot be locked: ever more messages are copied before the next try.
+    /// The device cannot reach memory: ever more messages are copied before the next try.
     pub(crate) fn back_off(&mut self) {
         let next = (2 * self.skipped.1).clamp(FIRST_SKIPPED, MOST_SKIPPED);
         self.skipped = (next, next);

@@ -31,6 +31,11 @@ impl Shares {
         self.connections
     }
 
+    /// Slots beyond those that connections without one may take.
+    pub(crate) const fn spare(&self) -> usize {
+        self.free.saturating_sub(self.idle)
+    }
+
     /// How many slots are lacking for one more connection.
     pub(crate) fn lacking(&self) -> usize {
         let connections = self.connections + 1;
@@ -90,7 +95,8 @@ mod tests {
             for (step, which) in steps {
                 match step {
                     0 => {
-                        shares.add(shares.lacking());
+                        // Some more, as the pool adds.
+                        shares.add(shares.lacking().next_multiple_of(usize::from(SENDS)));
                         shares.join();
                         held.push(0);
                     }

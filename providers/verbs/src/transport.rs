@@ -6,7 +6,7 @@ mod listening;
 mod segments;
 
 use crate::conn::{Conn, Report};
-use crate::device::{Device, Event, Pair, RECEIVES, SHARING, SLOT};
+use crate::device::{Device, Event, Pair, RECEIVES, SLOT};
 use crate::offers::Exposure;
 use crate::wire::{self, Grant, Kind, MAX_OFFER};
 use ofi_core::error::Result;
@@ -72,10 +72,19 @@ pub struct VerbsTransport<D: Device> {
     /// Connections whose end is reported once their completions are handled.
     ends: Vec<(u64, Down)>,
     deadlines: BTreeSet<(Instant, usize)>,
-    half_open: VecDeque<(u64, Instant)>,
+    half_open: VecDeque<HalfOpen>,
     settings: Settings,
     pace: Pace,
     scratch: Scratch<D>,
+}
+
+/// A connection whose peer has not said who it is.
+#[derive(Clone, Copy, Debug)]
+struct HalfOpen {
+    key: u64,
+    since: Instant,
+    /// Charged for it, in bytes.
+    cost: usize,
 }
 
 /// What the next polls have to look at.
@@ -205,9 +214,9 @@ impl<D: Device> VerbsTransport<D> {
     }
 
     fn forget_half_open(&mut self, key: u64) {
-        if let Some(at) = self.half_open.iter().position(|(other, _)| *other == key) {
-            self.half_open.remove(at);
-            self.settings.account.release(SHARING);
+        let at = self.half_open.iter().position(|half_open| half_open.key == key);
+        if let Some(HalfOpen { cost, .. }) = at.and_then(|at| self.half_open.remove(at)) {
+            self.settings.account.release(cost);
         }
     }
 
@@ -263,8 +272,8 @@ impl<D: Device> VerbsTransport<D> {
         let now = self.device.now();
         let account = &self.settings.account;
         if self.half_open.len() >= MOST_HALF_OPEN || account.used() > account.limit() {
-            let oldest = self.half_open.front().filter(|(_, since)| now.since(*since) >= PATIENCE);
-            match oldest.map(|(key, _)| *key) {
+            let oldest = self.half_open.front().filter(|half_open| now.since(half_open.since) >= PATIENCE);
+            match oldest.map(|half_open| half_open.key) {
                 Some(key) => _ = self.slot_of(key).and_then(|slot| self.remove(slot)),
                 None if self.half_open.len() >= MOST_HALF_OPEN => return pair.reject(&own_grant().encode()),
                 None => {}
@@ -275,8 +284,9 @@ impl<D: Device> VerbsTransport<D> {
             log::log("verbs", Level::Warn, Subsystem::EpCtrl, || format!("a request from {from} fails: {}", why.text));
             return pair.reject(&own_grant().encode());
         }
-        self.settings.account.charge(SHARING);
-        self.half_open.push_back((pair.key(), now));
+        let cost = self.device.cost();
+        self.settings.account.charge(cost);
+        self.half_open.push_back(HalfOpen { key: pair.key(), since: now, cost });
         let mut conn = Conn::new(pair, from);
         conn.grant(grant);
         self.insert(Link { conn, state: State::Silent });
@@ -573,6 +583,6 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
 impl<D: Device> Drop for VerbsTransport<D> {
     fn drop(&mut self) {
-        self.settings.account.release(SHARING * self.half_open.len());
+        self.settings.account.release(self.half_open.iter().map(|half_open| half_open.cost).sum());
     }
 }

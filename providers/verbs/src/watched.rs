@@ -1,7 +1,8 @@
 //! The ranges of this process's memory that are watched for changes, and the thread that takes the
 //! changes. A thread that changes such memory waits for that thread, so it must neither allocate
 //! nor wait for anybody who may: it takes no lock but that of a table, and who holds that does
-//! neither.
+//! neither. (A program that suspends a thread which holds it, and then changes such memory, waits
+//! for ever; FI_MR_CACHE_MONITOR=disabled is for those.)
 
 use core::ops::Range;
 use ofi_core::log::{self, Level, Subsystem};
@@ -83,7 +84,11 @@ impl Watched {
 
     /// Takes changes for ever.
     fn take_changes(&self) {
-        while self.watcher.wait().is_ok() {
+        loop {
+            // Without an answer, this thread must go on, because others wait for it.
+            if self.watcher.wait().is_err() {
+                std::thread::yield_now();
+            }
             // Whoever finds that all changes are taken finds the new number, and, once it has the
             // lock, that they are noted.
             let mut table = lock(&self.table);
@@ -113,10 +118,10 @@ impl Watched {
         table[at] = Watch { range: range.clone(), state: State::Current };
         drop(table);
         let watches = self.watcher.watch(range).is_ok();
-        drop(changing);
         if !watches {
-            self.remove(Place(at));
+            lock(&self.table)[at].state = State::Free;
         }
+        drop(changing);
         watches.then_some(Place(at))
     }
 
@@ -130,13 +135,15 @@ impl Watched {
         lock(&self.table)[at].state != State::Current
     }
 
-    /// Watches a range no longer, except where it overlaps others.
+    /// Watches a range no longer, unless it overlaps others, or has changed: then somebody else may
+    /// watch what is there now, and some kernels would end that too.
     pub(crate) fn remove(&self, Place(at): Place) {
         let changing = lock(&self.changing);
         let mut table = lock(&self.table);
-        let range = table[at].range.clone();
+        let Watch { range, state } = table[at].clone();
         table[at].state = State::Free;
-        let is_alone = !table.iter().any(|watch| watch.state != State::Free && overlap(&watch.range, &range));
+        let is_alone = state == State::Current
+            && !table.iter().any(|watch| watch.state != State::Free && overlap(&watch.range, &range));
         drop(table);
         if is_alone {
             self.watcher.forget(&range);

@@ -242,15 +242,17 @@ pub(crate) struct Credits {
     may_send: u16,
     /// All of them.
     granted: u16,
-    /// This side's slots that are posted again, which the peer does not know.
+    /// The peer's segments that are handled, which the peer does not know.
     unreturned: u16,
+    /// How many segments the peer may send.
+    peer_may_send: u16,
     /// This side's slots.
     own: u16,
 }
 
 impl Credits {
     pub(crate) const fn new(own: u16) -> Self {
-        Self { may_send: 0, granted: 0, unreturned: 0, own }
+        Self { may_send: 0, granted: 0, unreturned: 0, peer_may_send: own, own }
     }
 
     /// The peer's first grant.
@@ -272,26 +274,24 @@ impl Credits {
         self.may_send = self.may_send.saturating_sub(1);
         let returned = self.unreturned;
         self.unreturned = 0;
+        self.peer_may_send += returned;
         returned
     }
 
-    /// A segment has arrived and its slot is posted again.
+    /// A segment of the peer has arrived, which returns credits.
     ///
     /// # Errors
-    /// The peer had no credit for it.
-    pub(crate) const fn received(&mut self) -> Result<(), &'static str> {
-        if self.unreturned >= self.own {
-            return Err("the peer sends without credit");
-        }
-        self.unreturned += 1;
-        Ok(())
-    }
-
-    /// The peer returns credits.
-    pub(crate) fn returned(&mut self, credits: u16) -> Result<(), &'static str> {
+    /// The peer had no credit for it, or returns more than it owes.
+    pub(crate) fn arrived(&mut self, credits: u16) -> Result<(), &'static str> {
+        self.peer_may_send = self.peer_may_send.checked_sub(1).ok_or("the peer sends without credit")?;
         let total = self.may_send.checked_add(credits).filter(|total| *total <= self.granted);
         self.may_send = total.ok_or("the peer returns more credits than it was owed")?;
         Ok(())
+    }
+
+    /// A segment that has arrived is handled, so the peer may send another one.
+    pub(crate) const fn handled(&mut self) {
+        self.unreturned += 1;
     }
 }
 
@@ -360,8 +360,8 @@ mod tests {
             };
             let receive = |sides: &mut [Credits; 2], wires: &mut [VecDeque<u16>; 2], side: usize| {
                 if let Some(credits) = wires[1 - side].pop_front() {
-                    sides[side].returned(credits).unwrap();
-                    sides[side].received().unwrap();
+                    sides[side].arrived(credits).unwrap();
+                    sides[side].handled();
                 }
             };
             for step in steps {
@@ -394,11 +394,14 @@ mod tests {
         let mut credits = Credits::new(4);
         credits.grant(4);
         for _ in 0..4 {
-            assert_eq!(credits.received(), Ok(()));
+            assert_eq!(credits.arrived(0), Ok(()));
         }
-        assert!(credits.received().is_err());
-        assert_eq!(credits.take(), 4);
-        assert_eq!(credits.received(), Ok(()), "it has the credits back");
+        assert!(credits.arrived(0).is_err());
+        credits.handled();
+        assert!(credits.arrived(0).is_err(), "it does not know of the credit");
+        assert_eq!(credits.take(), 1);
+        assert_eq!(credits.arrived(0), Ok(()), "it has the credit back");
+        assert!(credits.arrived(0).is_err());
     }
 
     #[test]
@@ -429,8 +432,8 @@ mod tests {
         let mut credits = Credits::new(4);
         credits.grant(4);
         assert_eq!(credits.take(), 0);
-        credits.returned(1).unwrap();
-        assert!(credits.returned(1).is_err());
-        assert!(credits.returned(u16::MAX).is_err());
+        credits.arrived(1).unwrap();
+        assert!(credits.arrived(1).is_err());
+        assert!(credits.arrived(u16::MAX).is_err());
     }
 }

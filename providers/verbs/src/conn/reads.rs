@@ -1,11 +1,11 @@
 //! Payloads that the receiver's device reads where they lie: what both sides do on a connection.
 
-use super::{Conn, MOST_QUEUED, unwritable, violation};
-use crate::device::{Pair, Place};
+use super::{Arrival, Conn, MOST_QUEUED, unwritable, violation};
+use crate::device::Pair;
 use crate::offers::{self, Exposure, Reading, Returned, Way};
 use crate::wire::{Kind, MAX_OFFER, Offer, Outcome, Segment};
 use ofi_core::log::{self, Level, Subsystem};
-use ofi_engine::transport::{Disposition, Down, LinkEvents, LinkId, Payload, RecvTarget};
+use ofi_engine::transport::{Disposition, Down, LinkEvents, LinkId, Payload};
 use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
 use std::io;
@@ -35,9 +35,7 @@ impl<P: Pair> Conn<P> {
             }
             Err((buffer, why)) => {
                 *payload.buffer = Some(buffer);
-                if why.kind() == io::ErrorKind::OutOfMemory {
-                    self.offers.back_off();
-                }
+                self.offers.back_off();
                 self.note_copy(Way::Out, &why);
                 false
             }
@@ -61,57 +59,40 @@ impl<P: Pair> Conn<P> {
         }
     }
 
-    /// The peer offers a payload, or a remote frame has arrived, in that slot; `answer` says where
-    /// the payload goes. The caller has handled the request or the frame.
+    /// The peer offers a payload, or a remote frame has arrived; `answer` says where the payload
+    /// goes. The caller has handled the request or the frame.
     pub(crate) fn take_payload(
         &mut self,
         link: LinkId,
-        slot: u16,
         (offer, exposure): (Offer, Exposure),
         answer: Disposition,
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
         let Offer { number, place, .. } = offer;
-        let reading = Reading { number, exposure, key: place.key, slot: None };
-        let Some(target) = self.read_directly(link, (reading, place), answer, events)? else {
-            return self.give_slot_back(slot);
-        };
-        let Err((target, why)) = self.pair.read_copied(place, target, slot) else {
-            self.offers.reading = Some(Reading { slot: Some(slot), ..reading });
-            return Ok(());
-        };
-        events.handle_recv_retry(link, target);
-        Err(self.unusable(&why))
-    }
-
-    /// Has the device read a payload into its target. Returns the target of a remote frame that the
-    /// device cannot reach.
-    fn read_directly(
-        &mut self,
-        link: LinkId,
-        (reading, place): (Reading, Place),
-        answer: Disposition,
-        events: &mut impl LinkEvents,
-    ) -> Result<Option<RecvTarget>, Down> {
-        let exposure = reading.exposure;
+        let reading = Reading { number, exposure, key: place.key };
         let target = match answer {
-            Disposition::Done => return self.tell(reading, exposure == Exposure::Remote).map(|()| None),
+            Disposition::Done => return self.tell(reading, exposure == Exposure::Remote),
             Disposition::Into(target) => target,
         };
         if target.take == 0 {
             events.handle_recv_done(link, target).map_err(violation)?;
-            return self.tell(reading, true).map(|()| None);
+            return self.tell(reading, true);
         }
         let Err((target, why)) = self.pair.read(place, target) else {
             self.offers.reading = Some(reading);
-            return Ok(None);
+            return Ok(());
         };
         self.note_copy(Way::In, &why);
         if exposure == Exposure::Offer {
             events.handle_recv_retry(link, target);
-            return self.tell(reading, false).map(|()| None);
+            return self.tell(reading, false);
         }
-        Ok(Some(target))
+        let Err((target, why)) = self.pair.read_copied(place, target) else {
+            self.offers.reading = Some(reading);
+            return Ok(());
+        };
+        events.handle_recv_retry(link, target);
+        Err(self.unusable(&why))
     }
 
     /// The link ends while a payload may be being read: it will not come. Returns whether it was
@@ -137,9 +118,6 @@ impl<P: Pair> Conn<P> {
             events.handle_recv_done(link, target).map_err(violation)?;
         } else {
             events.handle_recv_failed(link, target, unwritable());
-        }
-        if let Some(slot) = reading.slot {
-            self.give_slot_back(slot)?;
         }
         self.tell(reading, true)
     }
@@ -183,21 +161,24 @@ impl<P: Pair> Conn<P> {
         self.offers.reading.is_some()
     }
 
-    /// A segment has arrived behind the payload that is being read: only the credits that it
-    /// returns count already.
+    /// A segment has arrived behind the payload that is being read: only its credits count already.
+    /// It is copied, because other connections need its slot: their peers wait for one, and what
+    /// they send may be what lets this read go on.
     pub(crate) fn hold(&mut self, slot: u16, len: usize) -> Result<(), Down> {
         let bytes = self.pair.received(slot).get(..len).unwrap_or_default();
         let Segment { kind, credits, .. } = Segment::parse(bytes).map_err(Down::violation)?;
-        self.credits.returned(credits).map_err(Down::violation)?;
+        self.credits.arrived(credits).map_err(Down::violation)?;
         if kind == Kind::Credits {
-            return self.give_slot_back(slot);
+            self.credits.handled();
+        } else {
+            self.offers.behind.push_back(bytes.to_vec());
         }
-        self.offers.behind.push_back((slot, len));
+        self.give_slot_back(slot);
         Ok(())
     }
 
     /// The next segment behind the payload that has been read; `None` while another one is.
-    pub(crate) fn next_held(&mut self) -> Option<(u16, usize)> {
-        if self.is_reading() { None } else { self.offers.behind.pop_front() }
+    pub(crate) fn next_held(&mut self) -> Option<Arrival> {
+        if self.is_reading() { None } else { self.offers.behind.pop_front().map(Arrival::Held) }
     }
 }

@@ -65,7 +65,7 @@ impl Pair for Refusing {
     fn read(&mut self, _: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         Err((target, io::ErrorKind::Unsupported.into()))
     }
-    fn read_copied(&mut self, _: Place, target: RecvTarget, _: u16) -> Result<(), (RecvTarget, io::Error)> {
+    fn read_copied(&mut self, _: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         Err((target, io::ErrorKind::Unsupported.into()))
     }
     fn take_read(&mut self) -> Option<RecvTarget> {

@@ -82,8 +82,9 @@ impl Channel {
         if failed == 0 { not_null(id) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The next event. Only when the descriptor is readable, because it would wait.
-    pub(super) fn next(&self) -> io::Result<Event> {
+    /// The next event. Only when the descriptor is readable, because it would wait. `owns`: the
+    /// queue pairs of this channel's identifiers are destroyed by this thread alone, and share slots.
+    pub(super) fn next(&self, owns: bool) -> io::Result<Event> {
         let mut event: *mut CmEvent = ptr::null_mut();
         // SAFETY: the channel is open, and the place for the result is ours.
         let failed = unsafe { (self.libraries.cm.rdma_get_cm_event)(self.raw(), &mut event) };
@@ -113,8 +114,8 @@ impl Channel {
             // SAFETY: the identifier of an event exists until the event is acknowledged.
             unsafe { (*id).context }.addr() as u64
         };
-        if kind == events::ESTABLISHED && self.space == Space::Connections && !id.is_null() {
-            // SAFETY: as above.
+        if kind == events::ESTABLISHED && owns && !id.is_null() {
+            // SAFETY: as above; nobody destroys its queue pair meanwhile.
             self.set_wait(unsafe { (*id).qp });
         }
         let requested = if listen_id.is_null() { None } else { NonNull::new(id) };

@@ -95,6 +95,11 @@ impl Domain {
         self.capabilities & DEVICE_WINDOWS_OF_PAIRS != 0
     }
 
+    /// Whether peers can read payloads where they lie.
+    pub(super) const fn may_expose(&self) -> bool {
+        self.has_windows() && self.reads_safely()
+    }
+
     /// The key of the window that a segment has ended.
     pub(super) fn ended_window(&self, done: &WorkCompletion) -> Option<u32> {
         let also = if self.vendor == VENDOR_RXE { WC_WITH_INV_OF_RXE } else { 0 };

@@ -116,6 +116,13 @@ impl Identifier {
         unsafe { (*self.id.as_ptr()).qp }
     }
 
+    /// The number of its queue pair; 0 without one.
+    pub(super) const fn number(&self) -> u32 {
+        let qp = self.pair();
+        // SAFETY: the identifier's queue pair exists.
+        if qp.is_null() { 0 } else { unsafe { (*qp).number } }
+    }
+
     /// Moves it to another channel.
     pub(super) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
         let migrate = self.channel.libraries.cm.rdma_migrate_id;

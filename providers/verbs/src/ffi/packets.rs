@@ -313,7 +313,7 @@ impl PacketDevice for PacketPair {
 
     fn poll_news(&mut self, out: &mut Vec<News<Route>>) {
         while self.look() {
-            match self.channel.next() {
+            match self.channel.next(false) {
                 Ok(event) => out.extend(self.handle(event)),
                 Err(_) => return,
             }

@@ -8,11 +8,11 @@ use super::layout::{
     CmId, ConnParam, QPT_RC, QpInitAttr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
     WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV,
 };
-use super::memory::{Memory, Registered, range_of};
+use super::memory::{Memory, Registered, Slots, range_of};
 use super::pool::{Arrived, Pool, SendSlot};
 use super::queue::Queue;
 use super::window::{Lent, WINDOWS, Windows};
-use crate::device::{Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
+use crate::device::{Exposed, Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
 use crate::kept::Access;
 use core::ffi::c_void;
 use core::ops::Range;
@@ -61,8 +61,6 @@ pub(super) struct Joined {
     pub(super) queue: Arc<Queue>,
     pool: Arc<Pool>,
     pub(super) memory: Arc<Memory>,
-    /// The number of the queue pair.
-    number: u32,
     /// Segments up to this length go along with the work.
     inline: usize,
     /// Where segments have arrived that are not yet handled.
@@ -73,6 +71,8 @@ pub(super) struct Joined {
     chain: Chain,
     windows: Windows,
     read: Option<Read>,
+    /// A slot for a read whose target the device cannot reach, once there was one.
+    copies: Option<Slots>,
     /// The queue pair is destroyed.
     is_stopped: bool,
 }
@@ -108,6 +108,13 @@ impl Chain {
         true
     }
 
+    /// Makes the last segment report its completion.
+    fn report_last(&mut self) {
+        if let Some(work) = self.works[..self.count].last_mut() {
+            work.send_flags |= SEND_SIGNALED;
+        }
+    }
+
     /// Links the works with each other and with their pieces; returns the first. Empties the chain.
     fn link(&mut self) -> Option<NonNull<SendWr>> {
         let count = core::mem::take(&mut self.count);
@@ -138,8 +145,8 @@ struct Read {
 #[derive(Debug)]
 enum Destination {
     Registered(Registered),
-    /// Into a slot; from there it is copied.
-    Copied(Buffer, Arrived),
+    /// Into the slot for that; from there it is copied.
+    Copied(Buffer),
 }
 
 impl Read {
@@ -156,13 +163,12 @@ impl Read {
         !self.part.is_empty()
     }
 
-    /// The target, and the slot that served.
-    fn end(self) -> (RecvTarget, Option<Arrived>) {
-        let (buffer, slot) = match self.into {
-            Destination::Registered(memory) => (memory.end(), None),
-            Destination::Copied(buffer, slot) => (buffer, Some(slot)),
+    fn end(self) -> RecvTarget {
+        let buffer = match self.into {
+            Destination::Registered(memory) => memory.end(),
+            Destination::Copied(buffer) => buffer,
         };
-        (RecvTarget { buffer, at: self.at, take: self.take }, slot)
+        RecvTarget { buffer, at: self.at, take: self.take }
     }
 }
 
@@ -181,6 +187,12 @@ impl Joined {
     fn complete(&mut self, number: u16) {
         for number in self.ring.complete(number) {
             self.put_back(number % SENDS);
+        }
+        if self.pool.is_short()
+            && self.ring.is_empty()
+            && let Some(next) = self.ring.slot()
+        {
+            self.put_back(next);
         }
     }
 
@@ -204,7 +216,7 @@ impl QueuePair {
         self.key = key;
         self.id.set_key(key);
         if let Some(joined) = &self.joined {
-            joined.queue.set_key(joined.number, key);
+            joined.queue.set_key(self.id.number(), key);
         }
     }
 
@@ -221,16 +233,13 @@ impl QueuePair {
         let mut attributes = pool.attributes(attributes);
         let inline = self.id.create_pair(&queue.domain, &mut attributes).inspect_err(|_| pool.leave())?;
         let qp = self.id.pair();
-        // SAFETY: the queue pair exists.
-        let number = unsafe { (*qp).number };
-        queue.add(number, self.key, &pool);
+        queue.add(self.id.number(), self.key, &pool);
         // SAFETY: `stop` destroys the queue pair, and leaves the pool.
         let posted = if pool.is_shared() { Ok(()) } else { unsafe { pool.own(qp) } };
         self.joined = Some(Joined {
             queue,
             pool,
             memory,
-            number,
             inline,
             arrived: Vec::new(),
             ring: Ring::default(),
@@ -238,6 +247,7 @@ impl QueuePair {
             chain: Chain::new(),
             windows: Windows::default(),
             read: None,
+            copies: None,
             is_stopped: false,
         });
         posted
@@ -309,8 +319,9 @@ impl QueuePair {
         if joined.leaving[next].is_none() {
             joined.leaving[next] = joined.pool.take(joined.held());
         }
-        // Without another slot, the next segment waits for this one's completion.
-        let (number, reports) = joined.ring.take(last || joined.leaving[next].is_none());
+        // Without another slot, or room in the ring, the next segment waits for this one's completion.
+        let is_last = joined.leaving[next].is_none() || joined.ring.is_last();
+        let (number, reports) = joined.ring.take(last || is_last);
         let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };
         let is_added = joined.chain.add(u64::from(number), piece, flags, ends);
         if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
@@ -325,7 +336,10 @@ impl QueuePair {
         let (offset, from) = (read.part.start as u64, read.from);
         let (addr, lkey) = match &read.into {
             Destination::Registered(memory) => (memory.address() + offset, memory.lkey()),
-            Destination::Copied(_, slot) => (slot.address(), slot.lkey),
+            Destination::Copied(_) => {
+                let slots = joined.copies.as_ref().ok_or_else(missing)?;
+                (slots.address(0), slots.lkey())
+            }
         };
         let mut piece = Sge { addr, length: u32::try_from(read.part.len()).unwrap_or(0), lkey };
         let mut others = [0; 11];
@@ -342,8 +356,8 @@ impl QueuePair {
             ..SendWr::EMPTY
         };
         // SAFETY: the queue pair is open. The piece is part of registered memory, which
-        // `read` keeps until the read has completed or the queue pair is destroyed, or a slot,
-        // which it keeps as long.
+        // `read` keeps until the read has completed or the queue pair is destroyed, or the slot for
+        // copies, which nothing else uses.
         unsafe { joined.queue.domain.post_send(qp, &mut work) }
     }
 
@@ -352,8 +366,10 @@ impl QueuePair {
     fn end_part(&mut self) -> Work {
         let Some(joined) = &mut self.joined else { return Work::Sent };
         let Some(read) = &mut joined.read else { return Work::Sent };
-        if let Destination::Copied(buffer, slot) = &mut read.into {
-            let bytes = &slot.bytes()[..read.part.len()];
+        if let (Destination::Copied(buffer), Some(copies)) = (&mut read.into, &joined.copies) {
+            // SAFETY: the device has read the part, and has the slot no more.
+            let bytes = unsafe { copies.bytes(0) };
+            let bytes = &bytes[..read.part.len()];
             read.is_unwritable |= buffer.write_at(read.at + read.part.start, bytes) != bytes.len();
         }
         if !read.advance() {
@@ -369,7 +385,7 @@ impl QueuePair {
     fn start_read(&mut self, read: Read) -> Result<(), (RecvTarget, io::Error)> {
         let may = |joined: &&mut Joined| joined.read.is_none() && !joined.is_stopped;
         let Some(joined) = self.joined.as_mut().filter(may) else {
-            return Err((read.end().0, io::ErrorKind::NotConnected.into()));
+            return Err((read.end(), io::ErrorKind::NotConnected.into()));
         };
         joined.read = Some(read);
         self.post_read().or_else(|error| self.take_read().map_or(Ok(()), |target| Err((target, error))))
@@ -443,7 +459,11 @@ impl Pair for QueuePair {
 
     fn flush(&mut self) -> io::Result<()> {
         let qp = self.id.pair();
-        let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else { return Ok(()) };
+        let may = |joined: &&mut Joined| !joined.is_stopped && joined.chain.count > 0;
+        let Some(joined) = self.joined.as_mut().filter(may) else { return Ok(()) };
+        if joined.pool.is_short() && joined.ring.report_last() {
+            joined.chain.report_last();
+        }
         let Some(first) = joined.chain.link() else { return Ok(()) };
         // SAFETY: the queue pair is open. Each piece is a slot, which is the device's until its
         // number completes.
@@ -464,7 +484,8 @@ impl Pair for QueuePair {
     }
 
     fn knows(&self, buffer: &Buffer, from: usize, len: usize) -> bool {
-        let joined = self.joined.as_ref().filter(|_| !matches!(buffer, Buffer::Owned(_)));
+        let may = |joined: &&Joined| joined.memory.domain.may_expose() && !matches!(buffer, Buffer::Owned(_));
+        let joined = self.joined.as_ref().filter(may);
         let range = range_of(buffer, (from, len));
         joined.zip(range).is_some_and(|(joined, range)| joined.memory.kept().knows(&range))
     }
@@ -478,6 +499,8 @@ impl Pair for QueuePair {
 
     fn take_back(&mut self, exposed: Lent) -> Result<Buffer, Lent> {
         match &mut self.joined {
+            // The windows are freed.
+            Some(joined) if joined.is_stopped => Ok(exposed.withdraw()),
             Some(joined) => joined.windows.take_back(exposed),
             None => Err(exposed),
         }
@@ -494,22 +517,23 @@ impl Pair for QueuePair {
         }
     }
 
-    fn read_copied(&mut self, from: Place, target: RecvTarget, slot: u16) -> Result<(), (RecvTarget, io::Error)> {
-        let Some(slot) = self.joined.as_mut().and_then(|joined| joined.take_arrived(slot)) else {
-            return Err((target, io::ErrorKind::InvalidInput.into()));
-        };
+    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        if let Some(joined) = self.joined.as_mut().filter(|joined| joined.copies.is_none()) {
+            match Slots::new(&joined.memory.domain, 1) {
+                Ok(slots) => joined.copies = Some(slots),
+                Err(error) => return Err((target, error)),
+            }
+        }
         let RecvTarget { buffer, at, take } = target;
-        self.start_read(Read::new(Destination::Copied(buffer, slot), from, at, take))
+        self.start_read(Read::new(Destination::Copied(buffer), from, at, take))
     }
 
     fn take_read(&mut self) -> Option<RecvTarget> {
-        let joined = self.joined.as_mut()?;
-        let (target, slot) = joined.read.take()?.end();
-        joined.arrived.extend(slot);
-        Some(target)
+        self.joined.as_mut()?.read.take().map(Read::end)
     }
 
     fn stop(&mut self) -> Option<RecvTarget> {
+        let number = self.id.number();
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
         joined.is_stopped = true;
         let cm = &self.id.channel.libraries.cm;
@@ -521,10 +545,10 @@ impl Pair for QueuePair {
         // SAFETY: the identifier has a queue pair; afterwards the device has none of its memory.
         unsafe { (cm.rdma_destroy_qp)(self.id.raw()) };
         joined.queue.find_completions();
-        joined.queue.remove(joined.number);
+        joined.queue.remove(number);
         (0..SENDS).for_each(|slot| joined.put_back(slot));
         joined.pool.leave();
-        joined.read.take().map(|read| read.end().0)
+        joined.read.take().map(Read::end)
     }
 
     fn reject(self, data: &[u8]) {

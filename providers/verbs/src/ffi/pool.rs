@@ -11,6 +11,7 @@ use super::memory::Slots;
 use crate::device::{RECEIVES, SENDS, SLOT};
 use crate::shares::{SHARED_RECEIVES, Shares, receives};
 use core::ptr::{self, NonNull};
+use ofi_sync::primitive::real::{AtomicBool, Ordering};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +25,8 @@ pub(super) struct Pool {
     /// `None` for the receive queue of a connection's own.
     shared: Option<NonNull<Srq>>,
     state: Mutex<State>,
+    /// There are few slots for sending beyond those that idle connections may take.
+    is_short: AtomicBool,
 }
 
 // SAFETY: libibverbs may be called from any thread for the same objects; the memory is used as the
@@ -77,19 +80,13 @@ pub(super) struct Arrived {
     pool: Arc<Pool>,
     pub(super) slot: u16,
     start: NonNull<u8>,
-    pub(super) lkey: u32,
 }
 
 // SAFETY: it is the only name of its memory.
 unsafe impl Send for Arrived {}
 
 impl Arrived {
-    /// The address of the first byte, for a device that reads into it.
-    pub(super) fn address(&self) -> u64 {
-        self.start.addr().get() as u64
-    }
-
-    /// The bytes. Not while a device reads into them.
+    /// The bytes.
     pub(super) const fn bytes(&self) -> &[u8] {
         // SAFETY: a slot is `SLOT` initialized bytes, which only this value names, and the pool
         // keeps.
@@ -124,7 +121,7 @@ impl Pool {
         } else {
             None
         };
-        Ok(Arc::new(Self { domain: domain.clone(), shared, state: Mutex::default() }))
+        Ok(Arc::new(Self { domain: domain.clone(), shared, state: Mutex::default(), is_short: AtomicBool::new(false) }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -170,13 +167,15 @@ impl Pool {
             }
         }
         state.shares.join();
+        self.note_spare(&state);
         Ok(())
     }
 
     /// The only connection has its queue pair.
     ///
     /// # Safety
-    /// The queue pair is of the pool's device, and exists until [`Self::leave`].
+    /// The queue pair is of the pool's device. Once it is destroyed, [`Self::leave`] is called before
+    /// anything else.
     pub(super) unsafe fn own(&self, qp: *mut Qp) -> io::Result<()> {
         let mut state = self.lock();
         state.own = NonNull::new(qp);
@@ -199,7 +198,9 @@ impl Pool {
     /// A slot for a connection that holds so many; `None` if it has to wait for its own.
     pub(super) fn take(&self, held: usize) -> Option<SendSlot> {
         let mut state = self.lock();
-        if state.shares.take(held) { state.free.pop() } else { None }
+        let slot = if state.shares.take(held) { state.free.pop() } else { None };
+        self.note_spare(&state);
+        slot
     }
 
     /// A slot comes back, which the device does not have, from a connection that still holds so
@@ -208,6 +209,17 @@ impl Pool {
         let mut state = self.lock();
         state.shares.put(held);
         state.free.push(slot);
+        self.note_spare(&state);
+    }
+
+    fn note_spare(&self, state: &State) {
+        // Relaxed: a hint.
+        self.is_short.store(state.shares.spare() < usize::from(SENDS), Ordering::Relaxed);
+    }
+
+    /// Whether connections should give slots back as soon as they can.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
     }
 
     /// The slot of a completion, which the device has given back.
@@ -215,8 +227,7 @@ impl Pool {
         let slot = u16::try_from(number & !RECEIVE).ok()?;
         let state = self.lock();
         let slots = state.arriving.get(usize::from(slot / RECEIVES))?;
-        let (start, lkey) = (slots.start(slot % RECEIVES), slots.lkey());
-        Some(Arrived { pool: self.clone(), slot, start, lkey })
+        Some(Arrived { pool: self.clone(), slot, start: slots.start(slot % RECEIVES) })
     }
 
     /// Gives a slot for receiving to the device. Its caller has the slot.

@@ -75,8 +75,8 @@ impl Queue {
     /// A queue for [`SHARERS`] connections, or for one.
     pub(crate) fn new(domain: &Arc<Domain>, shared: bool) -> io::Result<Arc<Self>> {
         let sharers = if shared { SHARERS } else { 1 };
-        // Twice, because the completions of a connection that has ended stay until they are polled.
-        Self::with_room(domain, 2 * sharers * usize::from(WORKS))
+        // Those of a connection that ends are found before.
+        Self::with_room(domain, sharers * usize::from(WORKS))
     }
 
     /// A queue with room for so many completions.

@@ -1,7 +1,7 @@
 //! What a completion means for its link: segments that have arrived, and payloads that are read.
 
 use super::{Link, Pending, REFUSED, State, VerbsTransport, id, vouches};
-use crate::conn::{Conn, SlotUse};
+use crate::conn::{Arrival, Conn};
 use crate::device::{Device, Pair, Work};
 use crate::offers::Exposure;
 use crate::wire::{Kind, Offer, Outcome};
@@ -9,7 +9,7 @@ use ofi_core::{Addr, Cause, Errno};
 use ofi_engine::transport::{ConnectRequest, Disposition, Down, Incoming, LinkEvents, Verdict};
 use ofi_engine::wire::frame::{MAX_PAYLOAD, Violation};
 
-/// What is left to do for a segment.
+/// What is left to do for a segment once its slot is free again.
 enum Rest {
     /// A payload is to be read.
     Payload {
@@ -37,7 +37,9 @@ impl<D: Device> VerbsTransport<D> {
             Work::Received { slot: at, len } if self.links[slot].conn.is_reading() => {
                 self.links[slot].conn.hold(at, len)
             }
-            Work::Received { slot: at, len } => self.handle_segment(slot, (at, len), false, events, asked),
+            Work::Received { slot: at, len } => {
+                self.handle_segment(slot, &Arrival::InSlot { slot: at, len }, events, asked)
+            }
             Work::Read { is_whole } => {
                 self.links[slot].conn.finish_read(id(slot), is_whole, events)?;
                 // The end may be among what is held: the sender learns the outcome before.
@@ -50,42 +52,41 @@ impl<D: Device> VerbsTransport<D> {
     /// Handles the segments behind a payload that is no longer being read.
     pub(super) fn handle_held(&mut self, slot: usize, events: &mut impl LinkEvents) -> core::result::Result<(), Down> {
         while let Some(segment) = self.links[slot].conn.next_held() {
-            self.handle_segment(slot, segment, true, events, None)?;
+            self.handle_segment(slot, &segment, events, None)?;
         }
         Ok(())
     }
 
-    /// Handles a segment that has arrived in a slot. An error ends its link.
+    /// Handles a segment. An error ends its link.
     fn handle_segment(
         &mut self,
         slot: usize,
-        segment: (u16, usize),
-        was_held: bool,
+        arrival: &Arrival,
         events: &mut impl LinkEvents,
         asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
     ) -> core::result::Result<(), Down> {
         let Link { conn, state } = &mut self.links[slot];
         let (link, remote) = (id(slot), conn.remote);
         let (mut hello, mut is_open, mut rest) = (None, false, None);
-        let received = conn.receive(segment, was_held, |arriving, segment| match (segment.kind, &*state) {
-            (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(SlotUse::Over),
+        let received = conn.receive(arrival, |arriving, segment| match (segment.kind, &*state) {
+            (_, State::Refused { .. }) | (Kind::Credits, _) => Ok(()),
             (Kind::Answer, State::Asking) => {
                 is_open = true;
-                events.handle_connected(link, segment.bytes).map(|()| SlotUse::Over)
+                events.handle_connected(link, segment.bytes)
             }
             (Kind::Hello, State::Silent) => {
                 hello = Some(segment.bytes.to_vec());
-                Ok(SlotUse::Over)
+                Ok(())
             }
             (Kind::Frame | Kind::More | Kind::Failed, State::Open) => {
-                Conn::<D::Pair>::handle_frame(arriving, link, segment, events).map(|()| SlotUse::Over)
+                Conn::<D::Pair>::handle_frame(arriving, link, segment, events)
             }
             (Kind::Offer, State::Open) if arriving.is_complete() => {
                 let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
                 let answer = events.handle_offer(link, segment.header, offer.len);
                 let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
                 rest = Some(Rest::Payload { offer, exposure: Exposure::Offer, answer });
-                Ok(SlotUse::Kept)
+                Ok(())
             }
             (Kind::Remote, State::Open) if arriving.is_complete() => {
                 let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
@@ -95,11 +96,11 @@ impl<D: Device> VerbsTransport<D> {
                 let answer = events.handle_frame(link, segment.header, Incoming::Streaming(offer.len));
                 let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
                 rest = Some(Rest::Payload { offer, exposure: Exposure::Remote, answer });
-                Ok(SlotUse::Kept)
+                Ok(())
             }
             (Kind::Outcome, State::Open) if arriving.is_complete() => {
                 rest = Some(Rest::Outcome(Outcome::parse(segment.bytes).map_err(Down::violation)?));
-                Ok(SlotUse::Over)
+                Ok(())
             }
             (Kind::Bye, State::Open) => {
                 let text = format!("the peer at {remote} has ended the link");
@@ -115,7 +116,7 @@ impl<D: Device> VerbsTransport<D> {
         }
         match rest {
             Some(Rest::Payload { offer, exposure, answer }) => {
-                return conn.take_payload(link, segment.0, (offer, exposure), answer, events);
+                return conn.take_payload(link, (offer, exposure), answer, events);
             }
             Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),
             None => {}

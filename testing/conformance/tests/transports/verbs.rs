@@ -136,8 +136,7 @@ pub(crate) struct FakePair {
     ring: Ring,
     /// What the next flush sends.
     chain: Vec<FakeSegment>,
-    /// With the slot that serves, if one does.
-    reading: Option<(RecvTarget, Option<u16>)>,
+    reading: Option<RecvTarget>,
     was_refused: bool,
     is_stopped: bool,
 }
@@ -189,24 +188,6 @@ impl FakePair {
     }
 }
 
-impl FakePair {
-    fn start_read(
-        &mut self,
-        from: Place,
-        target: RecvTarget,
-        slot: Option<u16>,
-    ) -> Result<(), (RecvTarget, io::Error)> {
-        assert!(self.reading.is_none(), "one read at a time");
-        if self.is_stopped {
-            return Err((target, io::ErrorKind::NotConnected.into()));
-        }
-        self.reading = Some((target, slot));
-        // The device reads for some polls, in which frames arrive.
-        lock(&self.wire)[self.side].complete(What::Read(from, from.key % READ_POLLS));
-        Ok(())
-    }
-}
-
 impl Pair for FakePair {
     type Done = FakeDone;
     type Exposed = FakeExposed;
@@ -224,6 +205,7 @@ impl Pair for FakePair {
                 Work::Sent
             }
             What::Received(slot, bytes, ended) => {
+                assert!(self.slots.iter().all(Vec::is_empty), "a slot is kept from other connections");
                 let len = bytes.len();
                 lock(&self.wire)[self.side].ended.extend(ended);
                 self.slots[usize::from(slot)] = bytes;
@@ -232,7 +214,7 @@ impl Pair for FakePair {
             What::Read(place, _) => {
                 let sides = lock(&self.wire);
                 let peer = &sides[1 - self.side];
-                let (Some(bytes), Some((target, _))) = (peer.exposed.get(&place.key), &mut self.reading) else {
+                let (Some(bytes), Some(target)) = (peer.exposed.get(&place.key), &mut self.reading) else {
                     assert!(peer.has_ended, "a payload is withdrawn before it is read");
                     let text = "the peer has no such memory";
                     return Some(Work::Failed(Down::new(Cause::Broken, Errno::ECONNRESET, text)));
@@ -249,10 +231,6 @@ impl Pair for FakePair {
         if self.is_stopped {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        assert!(
-            self.reading.as_ref().is_none_or(|(_, serving)| *serving != Some(slot)),
-            "a slot that is being read into"
-        );
         self.slots[usize::from(slot)].clear();
         lock(&self.wire)[self.side].receives.push_back(slot);
         Ok(())
@@ -321,14 +299,20 @@ impl Pair for FakePair {
         if from.key.is_multiple_of(8) {
             return Err((target, io::ErrorKind::OutOfMemory.into()));
         }
-        self.start_read(from, target, None)
+        self.read_copied(from, target)
     }
-    fn read_copied(&mut self, from: Place, target: RecvTarget, slot: u16) -> Result<(), (RecvTarget, io::Error)> {
-        assert!(!self.slots[usize::from(slot)].is_empty(), "a slot in which nothing has arrived");
-        self.start_read(from, target, Some(slot))
+    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        assert!(self.reading.is_none(), "one read at a time");
+        if self.is_stopped {
+            return Err((target, io::ErrorKind::NotConnected.into()));
+        }
+        self.reading = Some(target);
+        // The device reads for some polls, in which frames arrive.
+        lock(&self.wire)[self.side].complete(What::Read(from, from.key % READ_POLLS));
+        Ok(())
     }
     fn take_read(&mut self) -> Option<RecvTarget> {
-        self.reading.take().map(|(target, _)| target)
+        self.reading.take()
     }
     fn stop(&mut self) -> Option<RecvTarget> {
         let mut sides = lock(&self.wire);
@@ -336,7 +320,7 @@ impl Pair for FakePair {
             sides[1 - self.side].end("the peer has ended the connection");
         }
         sides[self.side].has_ended = true;
-        self.reading.take().map(|(target, _)| target)
+        self.reading.take()
     }
     fn reject(mut self, data: &[u8]) {
         self.was_refused = true;
@@ -487,6 +471,9 @@ impl Device for FakeDevice {
     }
     fn random(&mut self) -> [u8; 16] {
         ofi_os::random()
+    }
+    fn cost(&self) -> usize {
+        SLOT
     }
 }
 

@@ -152,7 +152,7 @@ fn exchange(takes: bool, mut sends: Option<usize>, segments: &[Vec<u8>]) -> Vict
     let (mut events, mut done, mut segments) = (Vec::new(), Vec::new(), segments.iter());
     let mut is_connected = false;
     let hello = segment(HELLO, &[], 0, 0, &[]);
-    for _ in 0..POLLS {
+    for _ in 0..POLLS + segments.len() {
         transport.poll(&mut victim);
         if let Some(link) = victim.link
             && let Some(len) = sends.take()
@@ -225,6 +225,10 @@ fn rules() {
     let victim = exchange(false, Some(4096), &[segment(OUTCOME, &[], 0, 5, &[0, 0, 0, 0, 1])]);
     is_ended(&victim, "leaves the payload's window open");
     assert_eq!(victim.heard, [Heard::Returned, Heard::Down]);
+    // It returns no credits, so the victim soon has none to return its own with.
+    is_ended(&send(&vec![message(); 700]), "sends without credit");
+    let held: Vec<_> = core::iter::once(offer(0, LEN)).chain((0..33).map(|_| message())).collect();
+    is_ended(&exchange(true, None, &held), "sends without credit");
     // In the middle of a frame.
     let partial = segment(FRAME, &request(), 0, 9000, &[7; 100]);
     is_ended(&send(&[partial.clone(), offer(0, LEN)]), "out of turn");
