@@ -109,8 +109,8 @@ pub trait Device: Sized + Send + Debug + 'static {
     fn release(&mut self, pair: &mut Self::Pair);
     /// Appends what the connection manager has to report.
     fn poll_events(&mut self, out: &mut Vec<Event<Self::Pair>>);
-    /// Appends completions: a batch of each queue, and those that ends of connections have found. In
-    /// order for each connection. True if there may be more.
+    /// Appends completions: a batch of each queue, and those that ends of connections have found.
+    /// In order for each connection. True if there may be more.
     fn poll_completions(&mut self, out: &mut Vec<Self::Done>) -> bool;
     /// The key of a completion's connection.
     fn key_of(done: &Self::Done) -> u64;

@@ -1,7 +1,8 @@
 //! The system's RDMA devices through libibverbs and librdmacm: the one module of this crate with
 //! unsafe code. Below: the libraries, loaded on first use. Above: [`Device`] and
-//! [`crate::device::Pair`], whose safe methods keep what the libraries ask of their callers: objects are destroyed in order, a
-//! slot is never touched while the device has it, and no call waits.
+//! [`crate::device::Pair`], whose safe methods keep what the libraries ask of their callers:
+//! objects are destroyed in order, a slot is never touched while the device has it, and no call
+//! waits.
 
 mod address;
 mod channel;

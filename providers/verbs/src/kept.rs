@@ -1,8 +1,8 @@
 //! Registrations that outlive a payload, because programs often send from the same memory again.
-//! They are found by range, and given up when their memory is no longer what it was, when others of
-//! their protection domain need their room, and with that. Memory that is used for the first time is
-//! registered for that time only: a program that allocates each payload anew would pay for the
-//! watching, and gain nothing.
+//! They are found by range, and given up when their memory is no longer what it was, when others
+//! of their protection domain need their room, and with that. Memory that is used for the first
+//! time is registered for that time only: a program that allocates each payload anew would pay for
+//! the watching, and gain nothing.
 
 use crate::watched::{self, Place, Watched};
 use core::ops::Range;

@@ -52,8 +52,8 @@ pub(crate) struct Offers<P: Pair> {
     /// Those of this side that lack their outcome, oldest first.
     open: VecDeque<Open<P::Exposed>>,
     next: u32,
-    /// How many messages are copied without trying, because the device could not reach them; and how
-    /// many were, the last time.
+    /// How many messages are copied without trying, because the device could not reach them; and
+    /// how many were, the last time.
     skipped: (u32, u32),
     /// Whether it is logged that messages are copied, for each way.
     said: [bool; 2],

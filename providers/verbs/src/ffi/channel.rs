@@ -83,7 +83,7 @@ impl Channel {
     }
 
     /// The next event. Only when the descriptor is readable, because it would wait. `owns`: the
-    /// queue pairs of this channel's identifiers are destroyed by this thread alone, and share slots.
+    /// queue pairs of this channel's identifiers share slots, and only this thread destroys them.
     pub(super) fn next(&self, owns: bool) -> io::Result<Event> {
         let mut event: *mut CmEvent = ptr::null_mut();
         // SAFETY: the channel is open, and the place for the result is ours.

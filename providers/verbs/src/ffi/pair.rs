@@ -319,7 +319,8 @@ impl QueuePair {
         if joined.leaving[next].is_none() {
             joined.leaving[next] = joined.pool.take(joined.held());
         }
-        // Without another slot, or room in the ring, the next segment waits for this one's completion.
+        // Without another slot, or room in the ring, the next segment waits for this one's
+        // completion.
         let is_last = joined.leaving[next].is_none() || joined.ring.is_last();
         let (number, reports) = joined.ring.take(last || is_last);
         let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };

@@ -174,8 +174,8 @@ impl Pool {
     /// The only connection has its queue pair.
     ///
     /// # Safety
-    /// The queue pair is of the pool's device. Once it is destroyed, [`Self::leave`] is called before
-    /// anything else.
+    /// The queue pair is of the pool's device. Once it is destroyed, [`Self::leave`] is called
+    /// before anything else.
     pub(super) unsafe fn own(&self, qp: *mut Qp) -> io::Result<()> {
         let mut state = self.lock();
         state.own = NonNull::new(qp);
