@@ -225,14 +225,14 @@ impl<R> Drop for Kept<R> {
 mod tests {
     use super::*;
     use ofi_os::unmapped::Pages;
-    use std::sync::atomic::AtomicUsize;
+
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     const LIMITS: Limits = Limits { count: 4, bytes: 1 << 20 };
 
     /// Counts registrations that exist.
     #[derive(Debug)]
-    struct Counted(Arc<AtomicUsize>);
+    struct Counted(Arc<AtomicU64>);
 
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -242,10 +242,10 @@ mod tests {
 
     struct Registrar {
         kept: Kept<Counted>,
-        made: AtomicUsize,
-        existing: Arc<AtomicUsize>,
+        made: AtomicU64,
+        existing: Arc<AtomicU64>,
         /// How many may exist.
-        most: usize,
+        most: u64,
         /// A change that one test makes would be in progress while another one registers. Dropped
         /// last.
         _alone: MutexGuard<'static, ()>,
@@ -261,7 +261,7 @@ mod tests {
                 eprintln!("not tested: the system lets this process not watch its memory");
                 return None;
             }
-            Some(Self { kept, made: AtomicUsize::new(0), existing: Arc::default(), most: usize::MAX, _alone: alone })
+            Some(Self { kept, made: AtomicU64::new(0), existing: Arc::default(), most: u64::MAX, _alone: alone })
         }
 
         fn get(&mut self, range: &Range<usize>, access: Access) -> io::Result<Arc<Counted>> {
@@ -276,11 +276,11 @@ mod tests {
             })
         }
 
-        fn made(&self) -> usize {
+        fn made(&self) -> u64 {
             self.made.load(Ordering::SeqCst)
         }
 
-        fn existing(&self) -> usize {
+        fn existing(&self) -> u64 {
             self.existing.load(Ordering::SeqCst)
         }
     }
@@ -362,20 +362,20 @@ mod tests {
                 drop(registrar.get(&pages.range(), Access::Write).unwrap());
             }
         }
-        assert_eq!(registrar.existing(), LIMITS.count);
+        assert_eq!(registrar.existing(), LIMITS.count as u64);
         assert!(!registrar.kept.knows(&all[0].range()) && registrar.kept.knows(&all[5].range()));
         // What is used stays.
         let used: Vec<_> = all[2..].iter().map(|pages| registrar.get(&pages.range(), Access::Write).unwrap()).collect();
         for _ in 0..2 {
             drop(registrar.get(&all[0].range(), Access::Write).unwrap());
         }
-        assert_eq!(registrar.existing(), used.len());
+        assert_eq!(registrar.existing(), used.len() as u64);
         // Too much at once.
         let large = written((1 << 20) / page_size() + 1);
         for _ in 0..3 {
             drop(registrar.get(&large.range(), Access::Write).unwrap());
         }
-        assert_eq!(registrar.existing(), used.len());
+        assert_eq!(registrar.existing(), used.len() as u64);
     }
 
     #[test]
