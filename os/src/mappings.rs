@@ -22,11 +22,15 @@ pub fn is_private(range: &Range<usize>) -> bool {
 fn is_private_in(maps: &str, range: &Range<usize>) -> bool {
     // Address, rights, offset, device and inode.
     let is_private = |line: &str| {
-        let mut columns = line.split_ascii_whitespace().skip(1);
+        let mut columns = line.split(' ').skip(1);
         columns.next().is_some_and(|rights| rights.ends_with('p')) && columns.nth(2) == Some("0")
     };
-    let private = maps.lines().filter(|line| is_private(line)).fold(String::new(), |all, line| all + line + "\n");
-    covers(&private, range.start, range.len(), false)
+    let of_others = |line: &str| !is_private(line) && mapping(line, false).is_some_and(|other| overlap(other, range));
+    covers(maps, range.start, range.len(), false) && !maps.lines().any(of_others)
+}
+
+const fn overlap((first, behind): (usize, usize), range: &Range<usize>) -> bool {
+    first < range.end && range.start < behind
 }
 
 fn covers(maps: &str, base: usize, len: usize, writable: bool) -> bool {

@@ -109,7 +109,7 @@ impl<R> Kept<R> {
         &mut self,
         range: &Range<usize>,
         access: Access,
-        register: impl Fn(&Range<usize>, Access) -> io::Result<R>,
+        register: &dyn Fn(&Range<usize>, Access) -> io::Result<R>,
     ) -> io::Result<Arc<R>> {
         self.give_up_changed();
         let Some(watched) = self.watched else { return register(range, access).map(Arc::new) };
@@ -125,7 +125,7 @@ impl<R> Kept<R> {
         let seen = self.seen.iter().position(|seen| covers(seen, range));
         let is_due = seen.is_some() || self.knows(range);
         if let Some(entry) =
-            pages(range).filter(|_| is_due).and_then(|pages| self.keep(watched, pages, access, &register))
+            pages(range).filter(|_| is_due).and_then(|pages| self.keep(watched, pages, access, register))
         {
             if let Some(seen) = seen {
                 self.seen.remove(seen);
@@ -146,7 +146,7 @@ impl<R> Kept<R> {
         watched: &'static Watched,
         range: Range<usize>,
         access: Access,
-        register: impl Fn(&Range<usize>, Access) -> io::Result<R>,
+        register: &dyn Fn(&Range<usize>, Access) -> io::Result<R>,
     ) -> Option<Arc<R>> {
         let len = range.len() as u64;
         let most = self.limits.bytes;
@@ -179,12 +179,17 @@ impl<R> Kept<R> {
 
     /// Gives up what is no longer the memory that it was. Cheap without a change.
     pub(crate) fn give_up_changed(&mut self) {
-        let Some(watched) = self.watched else { return };
-        let changes = watched.changes();
-        if changes == self.changes {
-            return;
+        if let Some(watched) = self.watched
+            && let changes = watched.changes()
+            && changes != self.changes
+        {
+            self.changes = changes;
+            self.look_for_changes(watched);
         }
-        self.changes = changes;
+    }
+
+    #[cold]
+    fn look_for_changes(&mut self, watched: &Watched) {
         let mut at = 0;
         while let Some(entry) = self.entries.get(at) {
             if watched.has_changed(entry.place) { self.give_up(at) } else { at += 1 }
@@ -192,18 +197,21 @@ impl<R> Kept<R> {
     }
 
     /// Gives up the registration that was not used for the longest time. False if all are in use.
+    #[cold]
     fn give_up_oldest(&mut self) -> bool {
         let idle = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_idle());
         let oldest = idle.min_by_key(|(_, entry)| entry.last_use).map(|(at, _)| at);
         oldest.map(|at| self.give_up(at)).is_some()
     }
 
+    #[cold]
     fn give_up_all(&mut self) {
         while !self.entries.is_empty() {
             self.give_up(0);
         }
     }
 
+    #[cold]
     fn give_up(&mut self, at: usize) {
         let Entry { place, range, registration, .. } = self.entries.swap_remove(at);
         KEPT.fetch_sub(range.len() as u64, Ordering::Relaxed);
@@ -266,7 +274,7 @@ mod tests {
 
         fn get(&mut self, range: &Range<usize>, access: Access) -> io::Result<Arc<Counted>> {
             let Self { kept, made, existing, most, .. } = self;
-            kept.get(range, access, |_, _| {
+            kept.get(range, access, &|_, _| {
                 if existing.load(Ordering::SeqCst) >= *most {
                     return Err(io::ErrorKind::OutOfMemory.into());
                 }

@@ -180,7 +180,7 @@ impl Registered {
         let payload = match &buffer {
             // Memory of our own is freed when the operation ends.
             Buffer::Owned(_) => register(&range, access).map(Arc::new),
-            _ => memory.kept().get(&range, access, register),
+            _ => memory.kept().get(&range, access, &register),
         };
         match payload {
             Ok(payload) => Ok(Self { payload, _domain: domain.clone(), range, buffer }),

@@ -231,6 +231,7 @@ impl Pool {
     }
 
     /// Gives a slot for receiving to the device. Its caller has the slot.
+    #[inline(never)]
     fn post(&self, state: &State, slot: u16) -> io::Result<()> {
         let Some(slots) = state.arriving.get(usize::from(slot / RECEIVES)) else { return Ok(()) };
         let mut piece = Sge {
