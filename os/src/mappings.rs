@@ -13,8 +13,8 @@ pub fn are_mapped(ranges: impl IntoIterator<Item = (usize, usize)>, writable: bo
     ranges.into_iter().all(|(base, len)| covers(&maps, base, len, writable))
 }
 
-/// Whether a range is private memory that no file is behind: nobody but this process changes what
-/// it is. False if the kernel does not say.
+/// Whether a range is private memory without a file, so that no other process can exchange its
+/// pages. False if the kernel does not report the mappings.
 pub fn is_private(range: &Range<usize>) -> bool {
     std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| is_private_in(&maps, range))
 }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 pub(super) const WINDOWS: u16 = 64;
 const _: () = assert!(WINDOWS as usize == 2 * offers::MOST);
 
-/// The part of a key that is the program's to choose. Another one each time a window opens makes
-/// sure that an old key opens nothing.
+/// The part of a key that the program chooses. A window gets another one each time it opens, so
+/// that its last 255 keys open nothing.
 const TAG: u32 = 0xff;
 
 /// A window. It opens with work of a queue pair, which is destroyed after it, and keeps the
@@ -63,7 +63,7 @@ impl MemoryWindow {
         (others[8], others[9], others[10]) = (memory.address(), memory.len(), ACCESS_REMOTE_READ);
         let mut work = SendWr { opcode: WR_BIND_MW, others, ..SendWr::EMPTY };
         // SAFETY: the caller's queue pair is open. The work names no pieces of memory; the
-        // registration that it names lasts until the window is closed or freed.
+        // registration that it names lasts until the window is ended or freed.
         unsafe { self.domain.post_send(qp, &mut work)? };
         // SAFETY: the window lasts as long as this value, which alone uses it.
         unsafe { self.window.as_mut() }.rkey = key;
@@ -103,7 +103,7 @@ impl Exposed for Lent {
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     open: Vec<MemoryWindow>,
-    /// Closed ones, for the next payloads: making one is a system call.
+    /// Ended ones, for the next payloads: making one is a system call.
     spare: Vec<MemoryWindow>,
     /// Keys of those that the peer has ended, until their payloads are taken back.
     ended: Vec<u32>,
