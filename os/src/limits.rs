@@ -1,7 +1,7 @@
 //! Resource limits and file system space.
 #![allow(unsafe_code)]
 
-use crate::unmapped::page_size;
+use crate::process::page_size;
 use std::ffi::CString;
 
 /// A resource limit of this process (getrlimit(2)).

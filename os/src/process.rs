@@ -139,7 +139,7 @@ const PRESENT: u64 = 1 << 63;
 const SERVED: u64 = 1 << 61 | 1 << 57;
 
 /// The page size in bytes.
-fn page_size() -> usize {
+pub fn page_size() -> usize {
     // SAFETY: the call takes no pointers.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(page).ok().filter(|page| *page > 0).unwrap_or(crate::shm::PAGE)

@@ -3,6 +3,7 @@
 //! until it is taken from here.
 #![allow(unsafe_code)]
 
+use crate::process::page_size;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 use std::io;
@@ -107,12 +108,6 @@ pub struct Watcher {
     descriptor: OwnedFd,
     /// For [`Self::is_quiet`].
     own: Pages,
-}
-
-/// The size of a page, in bytes.
-pub fn page_size() -> usize {
-    // SAFETY: the call takes no pointers.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 impl Watcher {

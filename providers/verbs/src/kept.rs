@@ -7,7 +7,7 @@
 use crate::watched::{self, Place, Watched};
 use core::ops::Range;
 use ofi_os::mappings::is_private;
-use ofi_os::unmapped::page_size;
+use ofi_os::process::page_size;
 use ofi_sync::primitive::real::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::io;
