@@ -53,9 +53,8 @@ pub struct Settings {
 
 impl Settings {
     /// Whether the receiver's device is to read a payload where it lies.
-    fn has_read(&self, pair: &impl Pair, payload: &Payload<'_>) -> bool {
-        let Payload { from, len, .. } = *payload;
-        let is_known = || payload.buffer.as_ref().is_some_and(|buffer| pair.knows(buffer, from, len));
+    fn has_read(&self, pair: &impl Pair, buffer: Option<&Buffer>, from: usize, len: usize) -> bool {
+        let is_known = || buffer.is_some_and(|buffer| pair.knows(buffer, from, len));
         len >= self.read_from || len >= self.read_known_from && is_known()
     }
 }
@@ -481,7 +480,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, _: Urgency) -> Submitted {
         let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
         if !payload.inject && payload.len >= self.settings.read_known_from {
-            if self.settings.has_read(&conn.pair, &payload) {
+            if self.settings.has_read(&conn.pair, payload.buffer.as_ref(), payload.from, payload.len) {
                 if conn.expose(Exposure::Remote, header, &mut payload) {
                     self.push(link.index());
                     return Submitted::Kept;
@@ -503,17 +502,15 @@ impl<D: Device> Transport for VerbsTransport<D> {
     }
 
     fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {
-        let has_read = |Link { conn, .. }: &Link<D::Pair>| {
-            conn.may_expose(buffer, len) && (len >= self.settings.read_from || conn.pair.knows(buffer, 0, len))
-        };
-        len >= self.settings.read_known_from && self.links.get(link.index()).is_some_and(has_read)
+        self.links.get(link.index()).is_some_and(|Link { conn, .. }| {
+            conn.may_expose(buffer, len) && self.settings.has_read(&conn.pair, Some(buffer), 0, len)
+        })
     }
 
     fn offer(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>) -> bool {
-        let settings = &self.settings;
-        let conn = self.links.get_mut(link.index()).filter(|_| payload.len >= settings.read_known_from);
-        let is_offered = conn.is_some_and(|Link { conn, .. }| {
-            settings.has_read(&conn.pair, &payload) && conn.expose(Exposure::Offer, header, &mut payload)
+        let is_offered = self.links.get_mut(link.index()).is_some_and(|Link { conn, .. }| {
+            self.settings.has_read(&conn.pair, payload.buffer.as_ref(), payload.from, payload.len)
+                && conn.expose(Exposure::Offer, header, &mut payload)
         });
         if is_offered {
             self.push(link.index());
