@@ -419,14 +419,18 @@ impl RxContext {
         };
         let Some(mut receive) = self.remove(peers, key) else { return };
         receive.buffer = Some(target.buffer);
-        let seq = match &receive.stage {
-            ReceiveStage::Rendezvous(rendezvous) => Some(rendezvous.seq),
+        self.fail_begun(peers, out, receive, why);
+    }
+
+    /// Fails a receive whose message has begun to arrive.
+    fn fail_begun<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, receive: Receive, why: &Down) {
+        let begun = match &receive.stage {
+            ReceiveStage::Rendezvous(rendezvous) => Some((rendezvous.link, (rendezvous.id, rendezvous.seq))),
             ReceiveStage::Posted | ReceiveStage::Matched => None,
         };
         self.fail(out, receive, why);
-        // The message has failed: a fence behind it does not wait for it.
-        if let Some(seq) = seq {
-            Self::passed(peers, id, seq, AckMode::Delivery);
+        if let Some((link, message)) = begun {
+            Self::has_failed(peers, link, message);
         }
     }
 

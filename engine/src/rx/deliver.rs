@@ -133,15 +133,9 @@ impl RxContext {
             return self.deliver_claimed(peers, out, message, claimed);
         }
         let (number, seq, len) = (entry.id, entry.seq, entry.len);
-        if let Some(link) = peers.link(id) {
-            link.rx.fences.drop_failed(number);
-        }
         self.lose_unexpected(peers, out, message, why);
         peers.return_credits(Some(id), cost_of(len as usize));
-        // Fences behind it do not wait for it.
-        for level in [AckMode::Delivery, AckMode::Match] {
-            Self::passed(peers, id, seq, level);
-        }
+        Self::has_failed(peers, id, (number, seq));
     }
 
     /// Matches unexpected messages, oldest first, with receives that they may fit
@@ -227,6 +221,16 @@ impl RxContext {
             let done = link.rx.fences.pass(seq, level);
             Self::acknowledge(peers, id, done);
         }
+    }
+
+    /// A message has failed after it was begun: it is not acknowledged, and fences behind it do not
+    /// wait for it.
+    pub(super) fn has_failed(peers: &mut Peers, id: LinkId, (number, seq): (u32, u32)) {
+        if let Some(link) = peers.link(id) {
+            link.rx.fences.drop_failed(number);
+        }
+        Self::passed(peers, id, seq, AckMode::Delivery);
+        Self::passed(peers, id, seq, AckMode::Match);
     }
 
     /// A whole message is in its receive: returns credit and acknowledges it.

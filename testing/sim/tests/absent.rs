@@ -13,7 +13,7 @@ use ofi_engine::transport::{
 use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_rig::{Exposed, Options, RealTime, Side, Target, expect, finish};
+use ofi_rig::{Exposed, Message, Options, RealTime, Side, Target, expect, finish};
 use ofi_sim::node::addr;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -350,4 +350,32 @@ fn an_atomic_operation_with_absent_operands_fails_once_and_alone() {
             scene.close();
         }
     }
+}
+
+/// A link keeps few fences: those of messages that have failed do not count.
+#[test]
+fn fenced_messages_of_absent_memory_fail_once_and_alone() {
+    const LONG: usize = 1 << 20;
+    let Scene { mut a, mut b, memory, absent, .. } = Scene::new();
+    let fenced = |bytes: Vec<u8>| {
+        Message::new(FiAddr(0), bytes).tagged(7).flags(OpFlags::FENCE | OpFlags::DELIVERY_COMPLETE)
+    };
+    for _ in 0..40 {
+        *lock(&absent[0]) = Some(0);
+        let (send, receive) = (a.post(fenced(vec![1; LONG])), b.receive(FiAddr(0), 7, LONG));
+        let failed = |side: &Side<Lender>, context| {
+            side.outcome(context).is_some_and(|outcome| outcome.as_ref().is_err_and(|why| why.errno == Errno::EFAULT))
+        };
+        expect(&RealTime, &mut [&mut a, &mut b], "both sides hear of it", |sides| {
+            failed(sides[0], send) && failed(sides[1], receive)
+        });
+    }
+    let (send, receive) = (a.post(fenced(vec![2; LONG])), b.receive(FiAddr(0), 7, LONG));
+    expect(&RealTime, &mut [&mut a, &mut b], "the next one arrives", |sides| {
+        sides[0].is_done(send) && sides[1].is_done(receive)
+    });
+    assert!(b.finished(receive)[0].bytes == vec![2; LONG]);
+    memory.close();
+    a.close();
+    b.close();
 }
