@@ -137,6 +137,16 @@ impl Incoming<'_> {
     }
 }
 
+/// The engine's name for the payload of an offer ([`LinkEvents::handle_offer`]), of which a link may
+/// bring several at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferId {
+    /// The number of its receive.
+    pub receive: u32,
+    /// The message's number on the link.
+    pub message: u32,
+}
+
 /// Where the transport places an arriving payload.
 #[derive(Debug)]
 pub struct RecvTarget {
@@ -146,6 +156,8 @@ pub struct RecvTarget {
     pub at: usize,
     /// How many bytes to place; the transport drops the rest.
     pub take: usize,
+    /// The offer whose payload it is; `None` for that of the frame that is arriving.
+    pub offer: Option<OfferId>,
 }
 
 /// The engine's answer to an arriving frame.
@@ -210,7 +222,9 @@ pub trait LinkEvents {
     /// A frame arrived; the result says where its payload goes.
     fn handle_frame(&mut self, link: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation>;
     /// The request to send a message of `len` bytes arrived (an RTS frame), and the transport can
-    /// bring the payload at once. With [`Disposition::Done`] the peer keeps it until its CTS.
+    /// bring the payload at once. With [`Disposition::Done`] the peer keeps it until its CTS. With
+    /// [`Disposition::Into`] the frames behind the request may arrive before the payload is in
+    /// place, and more offers: their payloads may end in any order.
     fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation>;
     /// A streaming payload is in place.
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation>;

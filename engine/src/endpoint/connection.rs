@@ -98,14 +98,7 @@ impl<K: LockKind> Core<K> {
             Some(Coming::Receive { .. }) => true,
             // The library's own memory, but a receive may wait for it.
             Some(Coming::Unexpected { key }) => self.rx.lock().is_claimed(key),
-            Some(
-                Coming::Data { .. }
-                | Coming::Offered { .. }
-                | Coming::Dropped
-                | Coming::Response { .. }
-                | Coming::Access,
-            )
-            | None => false,
+            Some(Coming::Data { .. } | Coming::Dropped | Coming::Response { .. } | Coming::Access) | None => false,
         };
         if arrives || !link.tx.sends.is_empty() || !link.rx.rendezvous.is_empty() {
             let text = "the connection was shut down in the middle of a message";

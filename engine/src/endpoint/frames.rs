@@ -180,6 +180,10 @@ impl<K: LockKind> LinkEvents for Core<K> {
 
     fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
         let Self { peers, tx, rx, target: access, out, .. } = self;
+        if let Some(offer) = target.offer {
+            rx.lock().handle_offer_done(peers, out, (id, offer), target);
+            return Ok(());
+        }
         match peers.take_one_sided(id) {
             None => rx.lock().handle_recv_done(peers, out, id, target),
             Some(OneSidedPayload::Access) => access.handle_access_done(peers, out, id, target),
@@ -211,8 +215,11 @@ impl<K: LockKind> LinkEvents for Core<K> {
 
     fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
         let Self { peers, tx, rx, target: access, out, .. } = self;
+        if let Some(offer) = target.offer {
+            return rx.lock().handle_offer_retry(peers, out, (id, offer), target);
+        }
         match peers.take_one_sided(id) {
-            None => rx.lock().handle_recv_retry(peers, out, id, target),
+            None => rx.lock().handle_recv_retry(peers, id, target),
             Some(OneSidedPayload::Access) => access.handle_access_lost(peers, id, false),
             Some(OneSidedPayload::Response { number, .. }) => tx.give_result_back(id, number, target.buffer),
         }
@@ -220,6 +227,9 @@ impl<K: LockKind> LinkEvents for Core<K> {
 
     fn handle_recv_failed(&mut self, id: LinkId, target: RecvTarget, why: Down) {
         let Self { peers, tx, rx, target: access, out, .. } = self;
+        if let Some(offer) = target.offer {
+            return rx.lock().handle_offer_failed(peers, out, (id, offer), (target, &why));
+        }
         match peers.take_one_sided(id) {
             None => rx.lock().handle_recv_failed(peers, out, (id, target), &why),
             Some(OneSidedPayload::Access) => {

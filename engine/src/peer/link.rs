@@ -40,11 +40,6 @@ pub(crate) enum Coming {
         key: u32,
         len: usize,
     },
-    /// What a receive wants of a message that the transport brings along with its RTS.
-    Offered {
-        key: u32,
-        len: usize,
-    },
     /// The result of a read or an atomic operation of ours; `last` for its request.
     Response {
         number: u32,

@@ -10,7 +10,7 @@ use crate::completion::reporter::{Reporter, Sender};
 use crate::peer::Peers;
 use crate::peer::credit::cost_of;
 use crate::peer::link::{Coming, Link};
-use crate::transport::{Disposition, Down, Incoming, LinkId, RecvTarget};
+use crate::transport::{Disposition, Down, Incoming, LinkId, OfferId, RecvTarget};
 use crate::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_core::Completion;
 use ofi_memory::Buffer;
@@ -92,7 +92,7 @@ impl RxContext {
                     link.rx.coming = Some(Coming::Receive { key: found, id: number, info, len });
                 }
                 let take = len.min(buffer.len());
-                Ok(Disposition::Into(RecvTarget { buffer, at: 0, take }))
+                Ok(Disposition::Into(RecvTarget { buffer, at: 0, take, offer: None }))
             }
         }
     }
@@ -145,7 +145,7 @@ impl RxContext {
                     link.rx.coming = Some(Coming::Unexpected { key });
                 }
                 self.notice_arrival(peers, out, key);
-                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len })
+                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len, offer: None })
             }
         }
     }
@@ -259,12 +259,11 @@ impl RxContext {
         let rendezvous = RendezvousRecv { link: id, id: number, info, at: 0, want: 0, total: len, src, seq, place: 0 };
         let want = self.begin_rendezvous(peers, found, rendezvous);
         if let Some(receive) = self.receives.get_mut(found)
-            && let Some(link) = peers.link(id)
             && want > 0
             && let Some(buffer) = receive.buffer.take()
         {
-            link.rx.coming = Some(Coming::Offered { key: found, len: want });
-            return Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: want }));
+            let offer = Some(OfferId { receive: found, message: from.seq });
+            return Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: want, offer }));
         }
         self.send_cts(peers, out, found);
         Ok(Disposition::Done)
@@ -292,7 +291,7 @@ impl RxContext {
         if is_here {
             return Disposition::Done;
         }
-        Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len })
+        Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len, offer: None })
     }
 
     /// A data frame of a rendezvous arrives; the result says where its payload goes.
@@ -331,7 +330,7 @@ impl RxContext {
             Incoming::Streaming(_) => {
                 let buffer = receive.buffer.take().ok_or(STRAY)?;
                 link.rx.coming = Some(Coming::Data { key: token, len });
-                Ok(Disposition::Into(RecvTarget { buffer, at, take: len }))
+                Ok(Disposition::Into(RecvTarget { buffer, at, take: len, offer: None }))
             }
         }
     }
@@ -360,7 +359,7 @@ impl RxContext {
                 }
             }
             Some(Coming::Unexpected { key }) => self.unexpected_is_here(peers, out, id, key, target.buffer),
-            Some(Coming::Data { key, len } | Coming::Offered { key, len }) => {
+            Some(Coming::Data { key, len }) => {
                 if let Some(receive) = self.receives.get_mut(key) {
                     receive.buffer = Some(target.buffer);
                     self.data_is_here(peers, out, key, len);
@@ -373,26 +372,67 @@ impl RxContext {
     }
 
     /// A streaming payload will not arrive: the link goes down, or the same data frame arrives
-    /// again, or the first of an offered message.
-    pub(crate) fn handle_recv_retry<K: LockKind>(
-        &mut self,
-        peers: &mut Peers,
-        out: &mut Reporter<K>,
-        id: LinkId,
-        target: RecvTarget,
-    ) {
-        let Some(link) = peers.link(id) else { return };
-        let Some(Coming::Receive { key, .. } | Coming::Data { key, .. } | Coming::Offered { key, .. }) = link.rx.coming
-        else {
-            return;
-        };
-        let is_offered = matches!(link.rx.coming, Some(Coming::Offered { .. }));
+    /// again.
+    pub(crate) fn handle_recv_retry(&mut self, peers: &mut Peers, id: LinkId, target: RecvTarget) {
+        let coming = peers.link(id).and_then(|link| link.rx.coming);
+        let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = coming else { return };
         if let Some(receive) = self.receives.get_mut(key) {
             receive.buffer = Some(target.buffer);
         }
-        if is_offered {
-            link.rx.coming = None;
-            self.send_cts(peers, out, key);
+    }
+
+    /// A payload that the transport brings with its request comes back.
+    /// Returns whether its receive still waits for it.
+    fn end_offer(&mut self, peers: &mut Peers, id: LinkId, offer: OfferId, buffer: Buffer) -> bool {
+        let Some(receive) = self.receives.get_mut(offer.receive) else { return false };
+        let ReceiveStage::Rendezvous(rendezvous) = &receive.stage else { return false };
+        let is_its = rendezvous.link == id
+            && rendezvous.seq == offer.message
+            && peers.link(id).is_some_and(|link| link.rx.rendezvous.has(offer.receive, rendezvous.place));
+        if is_its {
+            receive.buffer = Some(buffer);
+        }
+        is_its
+    }
+
+    /// The payload of an offer is in place.
+    pub(crate) fn handle_offer_done<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, offer): (LinkId, OfferId),
+        target: RecvTarget,
+    ) {
+        if self.end_offer(peers, id, offer, target.buffer) {
+            self.rendezvous_done(peers, out, offer.receive);
+        }
+    }
+
+    /// The payload of an offer comes in data frames, or the link goes down.
+    pub(crate) fn handle_offer_retry<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, offer): (LinkId, OfferId),
+        target: RecvTarget,
+    ) {
+        if self.end_offer(peers, id, offer, target.buffer) {
+            self.send_cts(peers, out, offer.receive);
+        }
+    }
+
+    /// The payload of an offer cannot be read or placed: its message fails.
+    pub(crate) fn handle_offer_failed<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, offer): (LinkId, OfferId),
+        (target, why): (RecvTarget, &Down),
+    ) {
+        if self.end_offer(peers, id, offer, target.buffer)
+            && let Some(receive) = self.remove(peers, offer.receive)
+        {
+            self.fail_begun(peers, out, receive, why);
         }
     }
 
@@ -413,7 +453,7 @@ impl RxContext {
                 peers.return_credits(Some(id), cost_of(len));
                 key
             }
-            Coming::Data { key, .. } | Coming::Offered { key, .. } => key,
+            Coming::Data { key, .. } => key,
             Coming::Unexpected { key } => return self.unexpected_has_failed(peers, out, (id, key), why),
             Coming::Dropped | Coming::Response { .. } | Coming::Access => return,
         };

@@ -399,9 +399,7 @@ impl RxContext {
         }
         let arriving = match link.rx.coming {
             Some(Coming::Receive { key, .. }) => Some(key),
-            Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Offered { .. } | Coming::Dropped) | None => {
-                None
-            }
+            Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Dropped) | None => None,
             Some(Coming::Response { .. } | Coming::Access) => None,
         };
         for key in link.rx.rendezvous.iter().chain(arriving) {

@@ -247,8 +247,7 @@ impl RxContext {
         for (_, link) in peers.links.iter() {
             let arriving = match link.rx.coming {
                 Some(Coming::Receive { key, .. }) => Some(key),
-                Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Offered { .. } | Coming::Dropped)
-                | None => None,
+                Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Dropped) | None => None,
                 Some(Coming::Response { .. } | Coming::Access) => None,
             };
             taken.extend(link.rx.rendezvous.iter().chain(arriving));

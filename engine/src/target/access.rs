@@ -123,7 +123,7 @@ impl Target {
         };
         let kind = Payload::Bytes { region, copy, commit: commit.then_some(place) };
         self.place(peers, Placing { change, kind, charged });
-        Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: len }))
+        Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: len, offer: None }))
     }
 
     /// A payload is arriving.

@@ -49,7 +49,7 @@ impl Target {
                 // They are short.
                 peers.account().charge(len);
                 self.place(peers, Placing { change, kind: Payload::Operands { place, action }, charged: len });
-                Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }))
+                Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len, offer: None }))
             }
         }
     }

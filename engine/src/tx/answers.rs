@@ -195,7 +195,7 @@ impl Tx {
         let link = peers.link(id).ok_or(STRAY)?;
         link.rx.coming = Some(Coming::Response { number, last });
         let buffer = result.take().unwrap_or_else(Buffer::empty);
-        Ok(Disposition::Into(RecvTarget { buffer, at, take: len }))
+        Ok(Disposition::Into(RecvTarget { buffer, at, take: len, offer: None }))
     }
 
     /// A streaming response is in place.

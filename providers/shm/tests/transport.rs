@@ -46,14 +46,19 @@ impl LinkEvents for Recorder {
         match (Frame::parse(header)?, payload) {
             (Frame::Ack { id }, _) => self.0.push(Event::Frame(id)),
             (_, Incoming::Streaming(take)) => {
-                return Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take }));
+                return Ok(Disposition::Into(RecvTarget {
+                    buffer: Buffer::Owned(vec![0; take]),
+                    at: 0,
+                    take,
+                    offer: None,
+                }));
             }
             (frame, _) => panic!("the tests send no {frame:?}"),
         }
         Ok(Disposition::Done)
     }
     fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
-        Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take }))
+        Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer: None }))
     }
     fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {

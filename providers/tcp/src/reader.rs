@@ -267,7 +267,10 @@ mod tests {
                 piece = &piece[used..];
                 if let Some((header, len)) = coming {
                     out.push((header, vec![]));
-                    reader.place(Some(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }), len);
+                    reader.place(
+                        Some(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len, offer: None }),
+                        len,
+                    );
                 }
             }
             assert!(reader.partial.len() <= SMALL.max(hello::MAX_LEN + PREFIX));

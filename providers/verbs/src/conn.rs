@@ -400,7 +400,7 @@ impl<P: Pair> Conn<P> {
     /// Gives back everything that the link holds of the engine: it ends.
     pub(crate) fn end(self, link: LinkId, events: &mut impl LinkEvents) {
         let Self { mut pair, queue, offers, arriving, .. } = self;
-        let reading = pair.stop();
+        let mut targets = pair.stop();
         for item in queue {
             if let Source::Kept { buffer, token, .. } = item.source {
                 events.handle_send_returned(link, token, buffer);
@@ -409,7 +409,8 @@ impl<P: Pair> Conn<P> {
         for (token, buffer) in offers.end() {
             events.handle_send_returned(link, token, buffer);
         }
-        if let Some(target) = arriving.and_then(|arriving| arriving.target).or(reading) {
+        targets.extend(arriving.and_then(|arriving| arriving.target));
+        for target in targets {
             events.handle_recv_retry(link, target);
         }
     }
@@ -448,7 +449,7 @@ impl ArrivingFrame {
             self.0 = Some(now);
             return Err(Down::violation("a payload is longer than its frame says"));
         }
-        if let Some(RecvTarget { buffer, at, take }) = &mut now.target {
+        if let Some(RecvTarget { buffer, at, take, .. }) = &mut now.target {
             let wanted = &bytes[..bytes.len().min(take.saturating_sub(now.at))];
             now.unwritable |= buffer.write_at(*at + now.at, wanted) != wanted.len();
         }

@@ -25,6 +25,8 @@ pub const RECEIVES: u16 = 32;
 pub const SENDS: u16 = 16;
 /// Every so many sends one reports its completion, which stands for those before it too.
 pub const REPORT_EVERY: u16 = SENDS / 4;
+/// Payloads of the peer that a connection reads at a time.
+pub const READS: u16 = 32;
 /// Registered bytes of a connection that does not share its slots.
 pub const REGISTERED: usize = (RECEIVES as usize + SENDS as usize) * SLOT;
 /// Bytes of memory of a connection that shares its slots with many: one slot, and its queue pair.
@@ -67,6 +69,8 @@ pub enum Work {
     /// The payload that [`Pair::read`] or [`Pair::read_copied`] reads is in place, unless the
     /// target's memory cannot be written.
     Read {
+        /// Its number.
+        number: u16,
         /// All of it is.
         is_whole: bool,
     },
@@ -210,24 +214,24 @@ pub trait Pair: Send + Debug + 'static {
     /// It has not: the peer may still read the payload.
     fn take_back(&mut self, exposed: Self::Exposed) -> Result<Buffer, Self::Exposed>;
     /// Starts to read the peer's memory into a target; [`Work::Read`] reports that all of it is in
-    /// place. One at a time.
+    /// place. The number is below [`READS`], and no other unfinished read has it.
     ///
     /// # Errors
     /// Why the device cannot reach the target, as for [`Self::expose`].
-    fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
+    fn read(&mut self, number: u16, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
     /// As [`Self::read`], into a target that the device cannot reach: it reads into memory of the
-    /// connection, 8 KiB at a time, from which the payload is copied.
+    /// connection, 8 KiB at a time, from which the payload is copied. One at a time.
     ///
     /// # Errors
     /// The connection is unusable, or may not lock that memory.
-    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
-    /// The target that has been read; `None` if there is none.
-    fn take_read(&mut self) -> Option<RecvTarget>;
+    fn read_copied(&mut self, number: u16, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)>;
+    /// The target of a read that has ended; `None` if there is none with this number.
+    fn take_read(&mut self, number: u16) -> Option<RecvTarget>;
     /// Refuses a requested connection; the peer gets `data`.
     fn reject(self, data: &[u8]);
     /// Ends the connection: from now on nothing is sent, received or read, but what has arrived can
-    /// be looked at. Returns the target of an unfinished read, which the device no longer touches.
-    fn stop(&mut self) -> Option<RecvTarget>;
+    /// be looked at. Returns the targets of unfinished reads, which the device no longer touches.
+    fn stop(&mut self) -> Vec<RecvTarget>;
 }
 
 /// The ring of slots for sending: numbers of segments, modulo 2^15.

@@ -3,18 +3,20 @@
 //! A message's request offers its payload. If no receive matches yet, or memory cannot be
 //! registered, the receiver declines, and the payload comes in data frames. Any other frame can be
 //! a remote one, whose payload the receiver always reads, or drops.
-//! A link delivers in order: while a payload is read, the segments behind it wait, as many as the
-//! peer has credits. Invariant: each payload has one outcome, unless the
-//! link ends.
+//! What is offered is read while the frames behind it arrive: they do not depend on it. A link
+//! delivers frames in order: while the payload of a remote one is read, the segments behind it
+//! wait, as many as the peer has credits. Invariant: each payload has one outcome, unless the link
+//! ends.
 
-use crate::device::{Exposed, Pair};
+use crate::device::{Exposed, Pair, READS};
 use crate::wire::{Kind, Offer, Outcome};
 use ofi_engine::transport::Token;
 use ofi_memory::Buffer;
+use slab::Slab;
 use std::collections::VecDeque;
 
-/// How many payloads of a side may lack their outcome.
-pub(crate) const MOST: usize = 32;
+/// How many payloads of a side may lack their outcome. The peer may read all of them at once.
+pub(crate) const MOST: usize = READS as usize;
 
 /// Messages that are copied without trying after the first failure, and at most.
 const FIRST_SKIPPED: u32 = 16;
@@ -57,18 +59,20 @@ pub(crate) struct Offers<P: Pair> {
     skipped: (u32, u32),
     /// Whether it is logged that messages are copied, for each way.
     said: [bool; 2],
-    /// The peer's payload that the device is reading.
-    pub(crate) reading: Option<Reading>,
-    /// Segments behind it.
+    /// The peer's payloads that the device is reading.
+    pub(crate) readings: Slab<Reading>,
+    /// The number of the one that belongs to a remote frame.
+    pub(crate) remote: Option<u16>,
+    /// Segments behind that, or behind the peer's end.
     pub(crate) behind: VecDeque<Vec<u8>>,
+    /// The peer has ended the link, whose payloads are still being read.
+    pub(crate) has_ended: bool,
 }
 
-/// A payload of the peer: the peer's number for it, and how the peer exposes it.
+/// A payload of the peer: the peer's number for it, and the key of the peer's window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) number: u32,
-    pub(crate) exposure: Exposure,
-    /// The key of the peer's window.
     pub(crate) key: u32,
 }
 
@@ -95,8 +99,10 @@ impl<P: Pair> Offers<P> {
             next: 0,
             skipped: (0, 0),
             said: [false; 2],
-            reading: None,
+            readings: Slab::new(),
+            remote: None,
             behind: VecDeque::new(),
+            has_ended: false,
         }
     }
 

@@ -220,17 +220,8 @@ impl<D: Device> VerbsTransport<D> {
     }
 
     /// Ends a link for a reason.
-    fn lose(&mut self, slot: usize, mut why: Down, events: &mut impl LinkEvents) {
+    fn lose(&mut self, slot: usize, why: Down, events: &mut impl LinkEvents) {
         self.deliver(events);
-        if self.links.get(slot).is_some_and(|link| link.conn.is_reading()) {
-            let is_offer = self.links[slot].conn.give_read_up(id(slot), events);
-            // What has arrived behind an offer is complete; behind a remote frame it is out of
-            // order, since that is lost.
-            if is_offer && let Err(first) = self.handle_held(slot, events) {
-                why = first;
-            }
-            self.deliver(events);
-        }
         let Some(link) = self.remove(slot) else { return };
         let known = link.is_known();
         link.conn.end(id(slot), events);

@@ -6,7 +6,7 @@ use crate::frame::Planned;
 use crate::ledger::{ACCEPTOR, ChannelId, End, INITIATOR, Ledger, Plan, Side};
 use fastrand::Rng;
 use ofi_core::{Addr, Cause, Errno};
-use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Verdict};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, OfferId, RecvTarget, Token, Verdict};
 use ofi_engine::wire::frame::Violation;
 use ofi_memory::Buffer;
 use std::cell::RefCell;
@@ -22,12 +22,21 @@ pub(crate) struct Link {
     pub(crate) channel: ChannelId,
     /// Which end of the channel it is.
     pub(crate) side: usize,
-    /// The target of the arriving payload.
+    /// The target of the arriving frame's payload.
     target: Option<Target>,
+    /// Targets of the payloads of offers.
+    offers: Vec<(OfferId, Target)>,
     /// It has refused a frame, and no room has been reported since.
     pub(crate) backed_up: bool,
     /// The reason for which it must go down now.
     condemned: Option<(Cause, &'static str)>,
+}
+
+impl Link {
+    /// Whether the transport fills a receive buffer.
+    const fn has_target(&self) -> bool {
+        self.target.is_some() || !self.offers.is_empty()
+    }
 }
 
 /// A receive buffer that the transport fills.
@@ -38,8 +47,6 @@ struct Target {
     take: usize,
     len: usize,
     frame: Planned,
-    /// If the transport cannot bring the payload, the frame has arrived without it.
-    is_offered: bool,
 }
 
 /// A payload that the transport has kept.
@@ -76,7 +83,7 @@ impl Observer {
 
     /// Records a link that this side connects or accepts by a call.
     pub(crate) fn begin(&mut self, id: LinkId, channel: ChannelId, side: usize) {
-        let link = Link { channel, side, target: None, backed_up: false, condemned: None };
+        let link = Link { channel, side, target: None, offers: Vec::new(), backed_up: false, condemned: None };
         let before = self.links.insert(id, link);
         assert!(before.is_none(), "link number {} is given to a second link: {before:?}", id.0);
         let state = if side == INITIATOR { Side::Connecting } else { Side::Open };
@@ -103,7 +110,7 @@ impl Observer {
     /// Removes a link that has ended. All buffers must have been returned.
     pub(crate) fn forget(&mut self, id: LinkId) -> Link {
         let link = self.links.remove(&id).expect("the caller knows the link");
-        assert!(link.target.is_none(), "link {} ended with the receive buffer {:?}", id.0, link.target);
+        assert!(!link.has_target(), "link {} ended with receive buffers: {link:?}", id.0);
         let kept: Vec<_> = self.kept.iter().filter(|(_, kept)| kept.link == id).map(|(token, _)| token).collect();
         assert!(kept.is_empty(), "link {} ended with the kept payloads {kept:?}", id.0);
         self.ledger.borrow_mut().channels[link.channel].sides[link.side] = Side::Over;
@@ -113,7 +120,7 @@ impl Observer {
     /// True if the transport has a buffer or must report room on one of the links.
     pub(crate) fn is_waiting(&self, on: impl Fn(&Link) -> bool) -> bool {
         let kept = self.kept.values().map(|kept| &self.links[&kept.link]);
-        let others = self.links.values().filter(|link| link.target.is_some() || link.backed_up);
+        let others = self.links.values().filter(|link| link.has_target() || link.backed_up);
         kept.chain(others).any(on)
     }
 
@@ -143,8 +150,15 @@ impl Observer {
 
     /// Handles the return of a receive buffer.
     fn take_target(&mut self, id: LinkId, target: &RecvTarget, what: &str) -> Target {
-        let link = self.open_link(id, what);
-        let Some(expected) = link.target.take() else { panic!("{what} on link {}, which has no buffer", id.0) };
+        let link = self.link(id, what);
+        let expected = match target.offer {
+            None => link.target.take(),
+            Some(offer) => {
+                let at = link.offers.iter().position(|(other, _)| *other == offer);
+                at.map(|at| link.offers.swap_remove(at).1)
+            }
+        };
+        let Some(expected) = expected else { panic!("{what} on link {}, which has no such buffer", id.0) };
         let Target { address, at, take, len, .. } = expected;
         let got = (target.buffer.address(), target.at, target.take, target.buffer.len());
         assert_eq!(got, (address, at, take, len), "{what} on link {} gives another buffer back", id.0);
@@ -258,15 +272,18 @@ impl LinkEvents for Observer {
         let take = if self.takes_all || self.rng.u8(0..5) > 0 { len } else { self.rng.usize(0..=len) };
         let (at, tail) = (self.rng.usize(0..100), self.rng.usize(0..100));
         let buffer = Buffer::Owned(vec![FILL; at + take + tail]);
-        let target = Target { address: buffer.address(), at, take, len: buffer.len(), frame, is_offered: false };
+        let target = Target { address: buffer.address(), at, take, len: buffer.len(), frame };
         self.links.get_mut(&id).expect("it was there").target = Some(target);
-        Ok(Disposition::Into(RecvTarget { buffer, at, take }))
+        Ok(Disposition::Into(RecvTarget { buffer, at, take, offer: None }))
     }
 
     fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
-        let answer = self.handle_frame(id, header, Incoming::Streaming(len))?;
-        if let Some(target) = &mut self.links.get_mut(&id).expect("it was there").target {
-            target.is_offered = true;
+        let mut answer = self.handle_frame(id, header, Incoming::Streaming(len))?;
+        let name = OfferId { receive: self.rng.u32(0..4), message: u32::try_from(self.events).expect("few") };
+        let link = self.links.get_mut(&id).expect("it was there");
+        if let (Disposition::Into(RecvTarget { offer, .. }), Some(target)) = (&mut answer, link.target.take()) {
+            *offer = Some(name);
+            link.offers.push((name, target));
         }
         Ok(answer)
     }
@@ -278,7 +295,8 @@ impl LinkEvents for Observer {
     }
 
     fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
-        let Target { at, take, frame, is_offered, .. } = self.take_target(id, &target, "a payload in place");
+        self.open_link(id, "a payload in place");
+        let Target { at, take, frame, .. } = self.take_target(id, &target, "a payload in place");
         let bytes = bytes_of(&target.buffer);
         assert!(bytes[at..at + take] == frame.bytes()[..take], "link {}: a payload was changed on the way", id.0);
         let around = bytes[..at].iter().chain(&bytes[at + take..]);
@@ -287,7 +305,7 @@ impl LinkEvents for Observer {
         {
             let flow = &mut self.ledger.borrow_mut().channels[channel].flows[1 - side];
             flow.arrived += 1;
-            flow.taken.extend(is_offered.then_some(frame.header));
+            flow.taken.extend(target.offer.map(|_| frame.header));
         }
         // A violation that is due after this frame may be reported with it.
         if self.rng.bool() { self.violates(id, channel, side) } else { Ok(()) }
@@ -306,13 +324,13 @@ impl LinkEvents for Observer {
     }
 
     fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
-        let Target { frame, is_offered, .. } = self.take_target(id, &target, "a payload that does not come");
+        let Target { frame, .. } = self.take_target(id, &target, "a payload that does not come");
         let link = &self.links[&id];
         let ledger = &mut *self.ledger.borrow_mut();
         let channel = &mut ledger.channels[link.channel];
         let may_end = channel.may_end();
         let flow = &mut channel.flows[1 - link.side];
-        if is_offered {
+        if target.offer.is_some() {
             flow.arrived += 1;
         } else if frame.is_unordered() && flow.unordered.is_none() {
             flow.unordered = Some(frame);

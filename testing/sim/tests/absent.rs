@@ -357,9 +357,8 @@ fn an_atomic_operation_with_absent_operands_fails_once_and_alone() {
 fn fenced_messages_of_absent_memory_fail_once_and_alone() {
     const LONG: usize = 1 << 20;
     let Scene { mut a, mut b, memory, absent, .. } = Scene::new();
-    let fenced = |bytes: Vec<u8>| {
-        Message::new(FiAddr(0), bytes).tagged(7).flags(OpFlags::FENCE | OpFlags::DELIVERY_COMPLETE)
-    };
+    let fenced =
+        |bytes: Vec<u8>| Message::new(FiAddr(0), bytes).tagged(7).flags(OpFlags::FENCE | OpFlags::DELIVERY_COMPLETE);
     for _ in 0..40 {
         *lock(&absent[0]) = Some(0);
         let (send, receive) = (a.post(fenced(vec![1; LONG])), b.receive(FiAddr(0), 7, LONG));

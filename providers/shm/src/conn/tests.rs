@@ -49,7 +49,7 @@ impl LinkEvents for Events {
     fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
         let buffer = Buffer::Owned(vec![1; take]);
         self.target = buffer.address();
-        Ok(Disposition::Into(RecvTarget { buffer, at: 0, take }))
+        Ok(Disposition::Into(RecvTarget { buffer, at: 0, take, offer: None }))
     }
     fn handle_recv_done(&mut self, _: LinkId, target: RecvTarget) -> Result<(), Violation> {
         let Buffer::Owned(bytes) = target.buffer else { panic!("another buffer than the target's") };

@@ -10,6 +10,9 @@ use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
 use std::io;
 
+/// What a peer does that waits for no outcomes.
+const TOO_MANY: &str = "more payloads to read than a side may have open";
+
 impl<P: Pair> Conn<P> {
     /// Whether a payload of this length can stay where it lies.
     pub(crate) fn may_expose(&self, buffer: &Buffer, len: usize) -> bool {
@@ -69,51 +72,50 @@ impl<P: Pair> Conn<P> {
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
         let Offer { number, place, .. } = offer;
-        let reading = Reading { number, exposure, key: place.key };
+        let reading = Reading { number, key: place.key };
+        let (reads, read) = (self.offers.readings.len(), self.offers.readings.vacant_key());
         let target = match answer {
             Disposition::Done => return self.tell(reading, exposure == Exposure::Remote),
             Disposition::Into(target) => target,
+        };
+        let Some(read) = u16::try_from(read).ok().filter(|_| reads + self.outcomes() < offers::MOST) else {
+            events.handle_recv_retry(link, target);
+            return Err(Down::violation(TOO_MANY));
         };
         if target.take == 0 {
             events.handle_recv_done(link, target).map_err(violation)?;
             return self.tell(reading, true);
         }
-        let Err((target, why)) = self.pair.read(place, target) else {
-            self.offers.reading = Some(reading);
-            return Ok(());
-        };
-        self.note_copy(Way::In, &why);
-        if exposure == Exposure::Offer {
-            events.handle_recv_retry(link, target);
-            return self.tell(reading, false);
+        let mut result = self.pair.read(read, place, target);
+        if let Err((target, why)) = result {
+            self.note_copy(Way::In, &why);
+            if exposure == Exposure::Offer {
+                events.handle_recv_retry(link, target);
+                return self.tell(reading, false);
+            }
+            result = self.pair.read_copied(read, place, target);
         }
-        let Err((target, why)) = self.pair.read_copied(place, target) else {
-            self.offers.reading = Some(reading);
-            return Ok(());
-        };
-        events.handle_recv_retry(link, target);
-        Err(self.unusable(&why))
-    }
-
-    /// The link ends while a payload may be being read: it will not come. Returns whether it was
-    /// offered.
-    pub(crate) fn give_read_up(&mut self, link: LinkId, events: &mut impl LinkEvents) -> bool {
-        let reading = self.offers.reading.take();
-        if let Some(target) = self.pair.stop() {
+        if let Err((target, why)) = result {
             events.handle_recv_retry(link, target);
+            return Err(self.unusable(&why));
         }
-        reading.is_none_or(|reading| reading.exposure == Exposure::Offer)
+        self.offers.readings.insert(reading);
+        if exposure == Exposure::Remote {
+            self.offers.remote = Some(read);
+        }
+        Ok(())
     }
 
     /// The device has read a payload. `is_whole`: all of it is in place.
     pub(crate) fn finish_read(
         &mut self,
         link: LinkId,
-        is_whole: bool,
+        (number, is_whole): (u16, bool),
         events: &mut impl LinkEvents,
     ) -> Result<(), Down> {
-        let read = self.offers.reading.take().zip(self.pair.take_read());
+        let read = self.offers.readings.try_remove(usize::from(number)).zip(self.pair.take_read(number));
         let Some((reading, target)) = read else { return Ok(()) };
+        self.offers.remote.take_if(|remote| *remote == number);
         if is_whole {
             events.handle_recv_done(link, target).map_err(violation)?;
         } else {
@@ -125,15 +127,20 @@ impl<P: Pair> Conn<P> {
     /// Tells the peer what became of its payload, and ends its window.
     fn tell(&mut self, reading: Reading, was_read: bool) -> Result<(), Down> {
         // A peer has room for no more than these.
-        if self.queue.iter().filter(|item| item.progress.kind == Kind::Outcome).count() >= offers::MOST {
-            return Err(Down::violation("more payloads to read than a side may have open"));
+        if self.outcomes() >= offers::MOST {
+            return Err(Down::violation(TOO_MANY));
         }
-        let Reading { number, key, .. } = reading;
+        let Reading { number, key } = reading;
         self.enqueue(Kind::Outcome, None, Outcome { number, was_read }.encode().to_vec());
         if let Some(item) = self.queue.back_mut() {
             item.progress.ends = Some(key);
         }
         Ok(())
+    }
+
+    /// How many outcomes wait for room.
+    fn outcomes(&self) -> usize {
+        self.queue.iter().filter(|item| item.progress.kind == Kind::Outcome).count()
     }
 
     /// The peer tells what became of a payload of this side.
@@ -156,12 +163,25 @@ impl<P: Pair> Conn<P> {
         Ok(())
     }
 
-    /// Whether a payload is being read, behind which segments wait.
-    pub(crate) const fn is_reading(&self) -> bool {
-        self.offers.reading.is_some()
+    /// Whether segments wait, because the payload of the frame before them is being read, or
+    /// nothing is to follow.
+    pub(crate) const fn holds(&self) -> bool {
+        self.offers.remote.is_some() || self.offers.has_ended
     }
 
-    /// A segment has arrived behind the payload that is being read: only its credits count already.
+    /// The peer ends the link. Returns whether that is complete: payloads that are being read
+    /// arrive before.
+    pub(crate) fn note_end(&mut self) -> bool {
+        self.offers.has_ended = true;
+        self.offers.readings.is_empty()
+    }
+
+    /// Whether the peer has ended the link and nothing is being read any longer.
+    pub(crate) fn is_over(&self) -> bool {
+        self.offers.has_ended && self.offers.readings.is_empty()
+    }
+
+    /// A segment has arrived that waits ([`Self::holds`]): only its credits count already.
     /// It is copied, because other connections need its slot: their peers wait for one, and what
     /// they send may be what lets this read go on.
     pub(crate) fn hold(&mut self, slot: u16, len: usize) -> Result<(), Down> {
@@ -177,8 +197,8 @@ impl<P: Pair> Conn<P> {
         Ok(())
     }
 
-    /// The next segment behind the payload that has been read; `None` while another one is.
+    /// The next segment that has waited; `None` if it still has to.
     pub(crate) fn next_held(&mut self) -> Option<Arrival> {
-        if self.is_reading() { None } else { self.offers.behind.pop_front().map(Arrival::Held) }
+        if self.holds() { None } else { self.offers.behind.pop_front().map(Arrival::Held) }
     }
 }

@@ -62,18 +62,18 @@ impl Pair for Refusing {
     fn take_back(&mut self, exposed: Nothing) -> Result<Buffer, Nothing> {
         Err(exposed)
     }
-    fn read(&mut self, _: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+    fn read(&mut self, _: u16, _: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         Err((target, io::ErrorKind::Unsupported.into()))
     }
-    fn read_copied(&mut self, _: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+    fn read_copied(&mut self, _: u16, _: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         Err((target, io::ErrorKind::Unsupported.into()))
     }
-    fn take_read(&mut self) -> Option<RecvTarget> {
+    fn take_read(&mut self, _: u16) -> Option<RecvTarget> {
         None
     }
     fn reject(self, _: &[u8]) {}
-    fn stop(&mut self) -> Option<RecvTarget> {
-        None
+    fn stop(&mut self) -> Vec<RecvTarget> {
+        Vec::new()
     }
 }
 

@@ -12,26 +12,28 @@ use super::memory::{Memory, Registered, Slots, range_of};
 use super::pool::{Arrived, Pool, SendSlot};
 use super::queue::Queue;
 use super::window::{Lent, WINDOWS, Windows};
-use crate::device::{Exposed, Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
+use crate::device::{Exposed, Pair, Place, READS, RECEIVES, Ring, SENDS, SLOT, Work};
 use crate::kept::Access;
 use core::ffi::c_void;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 use ofi_core::{Cause, Errno};
-use ofi_engine::transport::{Down, RecvTarget};
+use ofi_engine::transport::{Down, OfferId, RecvTarget};
 use ofi_memory::Buffer;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 /// How often a device repeats a segment that is not acknowledged.
 const RETRIES: u8 = 7;
-/// The number of a work request that reads the peer's memory; those that send have smaller ones.
+/// Added to the number of a read, it is that of its work request; those that send have smaller ones.
 const READ: u64 = 1 << 15;
 /// How often a device tries again to send a segment for which the peer had no slot: without end,
 /// since the peer's host acknowledges.
 const ALWAYS: u8 = 7;
-/// Reads of a connection that the devices carry out at a time.
-const READS: u8 = 1;
+/// Reads of a connection that the devices carry out at a time: as many as both can
+/// (RDMA_MAX_RESP_RES of rdma/rdma_cma.h). Further ones wait in the queue pair.
+const MOST_AT_ONCE: u8 = u8::MAX;
 /// Bytes that are read at once into registered memory: less than the longest message of any device
 /// (8 MiB on rxe).
 const PIECE: usize = 4 << 20;
@@ -70,7 +72,8 @@ pub(super) struct Joined {
     leaving: [Option<SendSlot>; SENDS as usize],
     chain: Chain,
     windows: Windows,
-    read: Option<Read>,
+    /// Reads under way, by number.
+    reads: BTreeMap<u16, Read>,
     /// A slot for a read whose target the device cannot reach, once there was one.
     copies: Option<Slots>,
     /// The queue pair is destroyed.
@@ -139,6 +142,8 @@ struct Read {
     part: Range<usize>,
     /// A part could not be copied to the target.
     is_unwritable: bool,
+    /// The engine's name for the payload.
+    offer: Option<OfferId>,
 }
 
 /// Where the device puts what it reads.
@@ -150,8 +155,8 @@ enum Destination {
 }
 
 impl Read {
-    fn new(into: Destination, from: Place, at: usize, take: usize) -> Self {
-        let mut read = Self { into, from, at, take, part: 0..0, is_unwritable: false };
+    fn new(into: Destination, from: Place, (at, take): (usize, usize), offer: Option<OfferId>) -> Self {
+        let mut read = Self { into, from, at, take, part: 0..0, is_unwritable: false, offer };
         read.advance();
         read
     }
@@ -168,7 +173,7 @@ impl Read {
             Destination::Registered(memory) => memory.end(),
             Destination::Copied(buffer) => buffer,
         };
-        RecvTarget { buffer, at: self.at, take: self.take }
+        RecvTarget { buffer, at: self.at, take: self.take, offer: self.offer }
     }
 }
 
@@ -229,7 +234,7 @@ impl QueuePair {
     /// Creates the queue pair, which finds slots for receiving from the beginning.
     pub(super) fn join(&mut self, queue: Arc<Queue>, pool: Arc<Pool>, memory: Arc<Memory>) -> io::Result<()> {
         pool.join()?;
-        let attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + WINDOWS + 1), (queue.cq(), RECEIVES));
+        let attributes = QpInitAttr::new(QPT_RC, (queue.cq(), SENDS + WINDOWS + READS), (queue.cq(), RECEIVES));
         let mut attributes = pool.attributes(attributes);
         let inline = self.id.create_pair(&queue.domain, &mut attributes).inspect_err(|_| pool.leave())?;
         let qp = self.id.pair();
@@ -246,7 +251,7 @@ impl QueuePair {
             leaving: [const { None }; SENDS as usize],
             chain: Chain::new(),
             windows: Windows::default(),
-            read: None,
+            reads: BTreeMap::new(),
             copies: None,
             is_stopped: false,
         });
@@ -257,8 +262,8 @@ impl QueuePair {
         ConnParam {
             private_data: data.as_ptr().cast(),
             private_data_len: u8::try_from(data.len()).unwrap_or(0),
-            responder_resources: READS,
-            initiator_depth: READS,
+            responder_resources: MOST_AT_ONCE,
+            initiator_depth: MOST_AT_ONCE,
             flow_control: 1,
             retry_count: RETRIES,
             // In a pool of its own, credits guarantee it a slot.
@@ -329,11 +334,11 @@ impl QueuePair {
     }
 
     /// Has the device read the next part of the peer's memory.
-    fn post_read(&mut self) -> io::Result<()> {
+    fn post_read(&mut self, number: u16) -> io::Result<()> {
         let qp = self.id.pair();
         let missing = || io::Error::from(io::ErrorKind::NotConnected);
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
-        let read = joined.read.as_ref().ok_or_else(missing)?;
+        let read = joined.reads.get(&number).ok_or_else(missing)?;
         let (offset, from) = (read.part.start as u64, read.from);
         let (addr, lkey) = match &read.into {
             Destination::Registered(memory) => (memory.address() + offset, memory.lkey()),
@@ -348,7 +353,7 @@ impl QueuePair {
         let [a, b, c, d] = from.key.to_ne_bytes();
         others[1] = u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]);
         let mut work = SendWr {
-            wr_id: READ,
+            wr_id: READ + u64::from(number),
             sg_list: &mut piece,
             num_sge: 1,
             opcode: WR_RDMA_READ,
@@ -357,16 +362,16 @@ impl QueuePair {
             ..SendWr::EMPTY
         };
         // SAFETY: the queue pair is open. The piece is part of registered memory, which
-        // `read` keeps until the read has completed or the queue pair is destroyed, or the slot for
+        // `reads` keeps until the read has completed or the queue pair is destroyed, or the slot for
         // copies, which nothing else uses.
         unsafe { joined.queue.domain.post_send(qp, &mut work) }
     }
 
     /// The device has read a part. Copies it if it is in the slot, and goes on; what is to be
     /// reported.
-    fn end_part(&mut self) -> Work {
+    fn end_part(&mut self, number: u16) -> Work {
         let Some(joined) = &mut self.joined else { return Work::Sent };
-        let Some(read) = &mut joined.read else { return Work::Sent };
+        let Some(read) = joined.reads.get_mut(&number) else { return Work::Sent };
         if let (Destination::Copied(buffer), Some(copies)) = (&mut read.into, &joined.copies) {
             // SAFETY: the device has read the part, and has the slot no more.
             let bytes = unsafe { copies.bytes(0) };
@@ -374,22 +379,22 @@ impl QueuePair {
             read.is_unwritable |= buffer.write_at(read.at + read.part.start, bytes) != bytes.len();
         }
         if !read.advance() {
-            return Work::Read { is_whole: !read.is_unwritable };
+            return Work::Read { number, is_whole: !read.is_unwritable };
         }
-        match self.post_read() {
+        match self.post_read(number) {
             Ok(()) => Work::Sent,
             Err(error) => Work::Failed(self.unusable(&error)),
         }
     }
 
     /// Starts a read; without success the target comes back.
-    fn start_read(&mut self, read: Read) -> Result<(), (RecvTarget, io::Error)> {
-        let may = |joined: &&mut Joined| joined.read.is_none() && !joined.is_stopped;
+    fn start_read(&mut self, number: u16, read: Read) -> Result<(), (RecvTarget, io::Error)> {
+        let may = |joined: &&mut Joined| number < READS && !joined.reads.contains_key(&number) && !joined.is_stopped;
         let Some(joined) = self.joined.as_mut().filter(may) else {
             return Err((read.end(), io::ErrorKind::NotConnected.into()));
         };
-        joined.read = Some(read);
-        self.post_read().or_else(|error| self.take_read().map_or(Ok(()), |target| Err((target, error))))
+        joined.reads.insert(number, read);
+        self.post_read(number).or_else(|error| self.take_read(number).map_or(Ok(()), |target| Err((target, error))))
     }
 }
 
@@ -408,11 +413,11 @@ impl Pair for QueuePair {
         if done.status != 0 {
             return Some(Work::Failed(self.failed(done.status)));
         }
-        if done.number == READ {
-            return Some(self.end_part());
-        }
         let joined = self.joined.as_mut()?;
         let Some(arrived) = done.arrived else {
+            if let Some(number) = done.number.checked_sub(READ) {
+                return Some(self.end_part(u16::try_from(number).ok()?));
+            }
             joined.complete(u16::try_from(done.number).ok()?);
             return Some(Work::Sent);
         };
@@ -507,35 +512,33 @@ impl Pair for QueuePair {
         }
     }
 
-    fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
-        let RecvTarget { buffer, at, take } = target;
-        let Some(joined) = &self.joined else {
-            return Err((RecvTarget { buffer, at, take }, io::ErrorKind::NotConnected.into()));
-        };
+    fn read(&mut self, number: u16, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        let Some(joined) = &self.joined else { return Err((target, io::ErrorKind::NotConnected.into())) };
+        let RecvTarget { buffer, at, take, offer } = target;
         match Registered::new(&joined.memory, buffer, (at, take), Access::Write) {
-            Ok(memory) => self.start_read(Read::new(Destination::Registered(memory), from, at, take)),
-            Err((buffer, error)) => Err((RecvTarget { buffer, at, take }, error)),
+            Ok(memory) => self.start_read(number, Read::new(Destination::Registered(memory), from, (at, take), offer)),
+            Err((buffer, error)) => Err((RecvTarget { buffer, at, take, offer }, error)),
         }
     }
 
-    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+    fn read_copied(&mut self, number: u16, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         if let Some(joined) = self.joined.as_mut().filter(|joined| joined.copies.is_none()) {
             match Slots::new(&joined.memory.domain, 1) {
                 Ok(slots) => joined.copies = Some(slots),
                 Err(error) => return Err((target, error)),
             }
         }
-        let RecvTarget { buffer, at, take } = target;
-        self.start_read(Read::new(Destination::Copied(buffer), from, at, take))
+        let RecvTarget { buffer, at, take, offer } = target;
+        self.start_read(number, Read::new(Destination::Copied(buffer), from, (at, take), offer))
     }
 
-    fn take_read(&mut self) -> Option<RecvTarget> {
-        self.joined.as_mut()?.read.take().map(Read::end)
+    fn take_read(&mut self, number: u16) -> Option<RecvTarget> {
+        self.joined.as_mut()?.reads.remove(&number).map(Read::end)
     }
 
-    fn stop(&mut self) -> Option<RecvTarget> {
+    fn stop(&mut self) -> Vec<RecvTarget> {
         let number = self.id.number();
-        let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
+        let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else { return Vec::new() };
         joined.is_stopped = true;
         let cm = &self.id.channel.libraries.cm;
         // SAFETY: the identifier is open. Without a connection the call fails, which is fine.
@@ -549,7 +552,7 @@ impl Pair for QueuePair {
         joined.queue.remove(number);
         (0..SENDS).for_each(|slot| joined.put_back(slot));
         joined.pool.leave();
-        joined.read.take().map(Read::end)
+        core::mem::take(&mut joined.reads).into_values().map(Read::end).collect()
     }
 
     fn reject(self, data: &[u8]) {

@@ -6,7 +6,7 @@ use super::done::Done;
 use super::layout::{CompChannel, Cq, WorkCompletion};
 use super::pool::{Pool, RECEIVE};
 use super::window::WINDOWS;
-use crate::device::{RECEIVES, SENDS};
+use crate::device::{READS, RECEIVES, SENDS};
 use core::ptr::{self, NonNull};
 use ofi_core::wait::Descriptor;
 use std::io;
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections that share a completion queue.
 const SHARERS: usize = 64;
-/// Completions of a connection at most: of its segments, of a read, and, if it fails, of windows
+/// Completions of a connection at most: of its segments, of its reads, and, if it fails, of windows
 /// that were to open.
-const WORKS: u16 = RECEIVES + SENDS + WINDOWS + 1;
+const WORKS: u16 = RECEIVES + SENDS + WINDOWS + READS;
 /// Completions that are polled at once.
 const BATCH: usize = 32;
 

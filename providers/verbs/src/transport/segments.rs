@@ -18,6 +18,12 @@ enum Rest {
         answer: Disposition,
     },
     Outcome(Outcome),
+    /// The peer has ended the link.
+    End,
+}
+
+fn ended_by(peer: &Addr) -> Down {
+    Down::new(Cause::Broken, Errno::ECONNRESET, format!("the peer at {peer} has ended the link"))
 }
 
 impl<D: Device> VerbsTransport<D> {
@@ -34,23 +40,22 @@ impl<D: Device> VerbsTransport<D> {
             // The connection manager will say why connecting fails.
             Work::Failed(_) if matches!(self.links[slot].state, State::Connecting { .. }) => Ok(()),
             Work::Failed(why) => Err(why),
-            Work::Received { slot: at, len } if self.links[slot].conn.is_reading() => {
-                self.links[slot].conn.hold(at, len)
-            }
+            Work::Received { slot: at, len } if self.links[slot].conn.holds() => self.links[slot].conn.hold(at, len),
             Work::Received { slot: at, len } => {
                 self.handle_segment(slot, &Arrival::InSlot { slot: at, len }, events, asked)
             }
-            Work::Read { is_whole } => {
-                self.links[slot].conn.finish_read(id(slot), is_whole, events)?;
-                // The end may be among what is held: the sender learns the outcome before.
+            Work::Read { number, is_whole } => {
+                self.links[slot].conn.finish_read(id(slot), (number, is_whole), events)?;
+                // The end may follow: the sender learns the outcome before.
                 self.push(slot);
-                self.handle_held(slot, events)
+                let conn = &self.links[slot].conn;
+                if conn.is_over() { Err(ended_by(&conn.remote)) } else { self.handle_held(slot, events) }
             }
         }
     }
 
-    /// Handles the segments behind a payload that is no longer being read.
-    pub(super) fn handle_held(&mut self, slot: usize, events: &mut impl LinkEvents) -> core::result::Result<(), Down> {
+    /// Handles the segments that need wait no longer.
+    fn handle_held(&mut self, slot: usize, events: &mut impl LinkEvents) -> core::result::Result<(), Down> {
         while let Some(segment) = self.links[slot].conn.next_held() {
             self.handle_segment(slot, &segment, events, None)?;
         }
@@ -103,8 +108,8 @@ impl<D: Device> VerbsTransport<D> {
                 Ok(())
             }
             (Kind::Bye, State::Open) => {
-                let text = format!("the peer at {remote} has ended the link");
-                Err(Down::new(Cause::Broken, Errno::ECONNRESET, text))
+                rest = Some(Rest::End);
+                Ok(())
             }
             _ => Err(Down::violation("a segment out of turn")),
         });
@@ -119,6 +124,8 @@ impl<D: Device> VerbsTransport<D> {
                 return conn.take_payload(link, (offer, exposure), answer, events);
             }
             Some(Rest::Outcome(outcome)) => return conn.handle_outcome(link, outcome, events),
+            Some(Rest::End) if conn.note_end() => return Err(ended_by(&remote)),
+            Some(Rest::End) => return Ok(()),
             None => {}
         }
         if is_open {

@@ -11,7 +11,7 @@ use ofi_engine::transport::{Down, RecvTarget};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
-use ofi_verbs::device::{Device, Event, Pair, Place, RECEIVES, Ring, SENDS, SLOT, Work};
+use ofi_verbs::device::{Device, Event, Pair, Place, READS, RECEIVES, Ring, SENDS, SLOT, Work};
 use ofi_verbs::transport::{Settings, VerbsTransport};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -75,8 +75,8 @@ enum What {
     Sent(u16),
     /// With the key of the window that it has ended.
     Received(u16, Vec<u8>, Option<u32>),
-    /// And for so many polls it is still being read.
-    Read(Place, u32),
+    /// By its number; for so many polls it is still being read.
+    Read(u16, Place, u32),
 }
 
 /// One side of a connection, as the other one sees it.
@@ -136,7 +136,7 @@ pub(crate) struct FakePair {
     ring: Ring,
     /// What the next flush sends.
     chain: Vec<FakeSegment>,
-    reading: Option<RecvTarget>,
+    reads: BTreeMap<u16, RecvTarget>,
     was_refused: bool,
     is_stopped: bool,
 }
@@ -165,7 +165,7 @@ impl FakePair {
             buffer,
             ring: Ring::default(),
             chain: Vec::new(),
-            reading: None,
+            reads: BTreeMap::new(),
             was_refused: false,
             is_stopped: false,
         }
@@ -211,16 +211,16 @@ impl Pair for FakePair {
                 self.slots[usize::from(slot)] = bytes;
                 Work::Received { slot, len }
             }
-            What::Read(place, _) => {
+            What::Read(number, place, _) => {
                 let sides = lock(&self.wire);
                 let peer = &sides[1 - self.side];
-                let (Some(bytes), Some(target)) = (peer.exposed.get(&place.key), &mut self.reading) else {
+                let (Some(bytes), Some(target)) = (peer.exposed.get(&place.key), self.reads.get_mut(&number)) else {
                     assert!(peer.has_ended, "a payload is withdrawn before it is read");
                     let text = "the peer has no such memory";
                     return Some(Work::Failed(Down::new(Cause::Broken, Errno::ECONNRESET, text)));
                 };
                 let bytes = &bytes[..target.take];
-                Work::Read { is_whole: target.buffer.write_at(target.at, bytes) == bytes.len() }
+                Work::Read { number, is_whole: target.buffer.write_at(target.at, bytes) == bytes.len() }
             }
         })
     }
@@ -294,33 +294,33 @@ impl Pair for FakePair {
     fn take_back(&mut self, exposed: FakeExposed) -> Result<Buffer, FakeExposed> {
         exposed.take_back()
     }
-    fn read(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+    fn read(&mut self, number: u16, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
         // Now and then a device has no room for a registration.
         if from.key.is_multiple_of(8) {
             return Err((target, io::ErrorKind::OutOfMemory.into()));
         }
-        self.read_copied(from, target)
+        self.read_copied(number, from, target)
     }
-    fn read_copied(&mut self, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
-        assert!(self.reading.is_none(), "one read at a time");
+    fn read_copied(&mut self, number: u16, from: Place, target: RecvTarget) -> Result<(), (RecvTarget, io::Error)> {
+        assert!(number < READS && !self.reads.contains_key(&number), "number {number} is not free");
         if self.is_stopped {
             return Err((target, io::ErrorKind::NotConnected.into()));
         }
-        self.reading = Some(target);
-        // The device reads for some polls, in which frames arrive.
-        lock(&self.wire)[self.side].complete(What::Read(from, from.key % READ_POLLS));
+        self.reads.insert(number, target);
+        // The device reads for some polls, in which frames arrive, and other payloads too.
+        lock(&self.wire)[self.side].complete(What::Read(number, from, from.key % READ_POLLS));
         Ok(())
     }
-    fn take_read(&mut self) -> Option<RecvTarget> {
-        self.reading.take()
+    fn take_read(&mut self, number: u16) -> Option<RecvTarget> {
+        self.reads.remove(&number)
     }
-    fn stop(&mut self) -> Option<RecvTarget> {
+    fn stop(&mut self) -> Vec<RecvTarget> {
         let mut sides = lock(&self.wire);
         if !core::mem::replace(&mut self.is_stopped, true) && !self.was_refused {
             sides[1 - self.side].end("the peer has ended the connection");
         }
         sides[self.side].has_ended = true;
-        self.reading.take()
+        core::mem::take(&mut self.reads).into_values().collect()
     }
     fn reject(mut self, data: &[u8]) {
         self.was_refused = true;
@@ -434,7 +434,7 @@ impl Device for FakeDevice {
         let (count, mut later) = (state.done.len().min(8), Vec::new());
         for mut done in state.done.drain(..count) {
             match &mut done.what {
-                What::Read(_, polls) if *polls > 0 => {
+                What::Read(_, _, polls) if *polls > 0 => {
                     *polls -= 1;
                     later.push(done);
                 }

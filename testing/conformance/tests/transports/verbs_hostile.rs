@@ -7,7 +7,8 @@ use libtest_mimic::Trial;
 use ofi_conformance::Medium;
 use ofi_core::{Addr, Cause};
 use ofi_engine::transport::{
-    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token, Transport, Urgency, Verdict,
+    Disposition, Down, Incoming, LinkEvents, LinkId, OfferId, Payload, RecvTarget, Submitted, Token, Transport,
+    Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo, Violation};
 use ofi_memory::Buffer;
@@ -16,11 +17,14 @@ use ofi_verbs::device::{Device, Event, Pair, Work};
 /// Kinds of segments.
 const HELLO: u8 = 1;
 const FRAME: u8 = 3;
+const BYE: u8 = 6;
 const OFFER: u8 = 7;
 const OUTCOME: u8 = 8;
 const REMOTE: u8 = 9;
 /// Bytes of the payload that is to be read.
 const LEN: u64 = 4096;
+/// Segments that are sent in a poll; with a hello, fewer than a ring of slots holds.
+const AT_ONCE: usize = 12;
 /// Polls until everything that can happen has.
 const POLLS: usize = 100;
 
@@ -103,14 +107,15 @@ impl LinkEvents for Victim {
         self.heard.push(Heard::Frame);
         Ok(match payload {
             Incoming::Streaming(take) if self.takes => {
-                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take })
+                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer: None })
             }
             _ => Disposition::Done,
         })
     }
     fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
         self.heard.push(Heard::Offer);
-        let target = || RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take };
+        let offer = Some(OfferId { receive: 0, message: u32::try_from(self.offered()).expect("few") });
+        let target = || RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer };
         Ok(if self.takes { Disposition::Into(target()) } else { Disposition::Done })
     }
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
@@ -175,20 +180,19 @@ fn exchange(takes: bool, mut sends: Option<usize>, segments: &[Vec<u8>]) -> Vict
                 _ => {}
             }
         }
-        device.poll_completions(&mut done);
+        while device.poll_completions(&mut done) {}
         for done in done.drain(..) {
             if let Some(Work::Received { slot, .. }) = pair.claim(done) {
                 // The slot is free again, but the victim is not told.
                 pair.post_receive(slot).expect("the connection is open");
             }
         }
-        if is_connected
-            && sends.is_none()
-            && let Some(next) = segments.next()
-        {
-            let slot = pair.send_slot().expect("each poll completes what was sent");
-            slot[..next.len()].copy_from_slice(next);
-            pair.send_last(next.len()).and_then(|()| pair.flush()).expect("the connection is open");
+        if is_connected && sends.is_none() {
+            for next in segments.by_ref().take(AT_ONCE) {
+                let slot = pair.send_slot().expect("each poll completes what was sent");
+                slot[..next.len()].copy_from_slice(next);
+                pair.send_last(next.len()).and_then(|()| pair.flush()).expect("the connection is open");
+            }
             if takes && segments.len() == 0 {
                 break;
             }
@@ -227,7 +231,7 @@ fn rules() {
     assert_eq!(victim.heard, [Heard::Returned, Heard::Down]);
     // It returns no credits, so the victim soon has none to return its own with.
     is_ended(&send(&vec![message(); 700]), "sends without credit");
-    let held: Vec<_> = core::iter::once(offer(0, LEN)).chain((0..33).map(|_| message())).collect();
+    let held: Vec<_> = core::iter::once(remote(0, LEN)).chain((0..33).map(|_| message())).collect();
     is_ended(&exchange(true, None, &held), "sends without credit");
     // In the middle of a frame.
     let partial = segment(FRAME, &request(), 0, 9000, &[7; 100]);
@@ -238,6 +242,11 @@ fn rules() {
     let victim = send(&many);
     is_ended(&victim, "more payloads to read than a side may have open");
     assert!((33..80).contains(&victim.offered()), "{}", victim.offered());
+    // It has as many open as it may, all of which are being read.
+    let victim = send_to(true, &many[..33]);
+    is_ended(&victim, "more payloads to read than a side may have open");
+    let back = victim.heard.iter().filter(|heard| **heard == Heard::TargetBack).count();
+    assert_eq!((victim.offered(), back), (33, 33));
 }
 
 fn rules_of_remote_frames() {
@@ -251,11 +260,18 @@ fn rules_of_remote_frames() {
     is_ended(&send(&many), "more payloads to read than a side may have open");
 }
 
-/// A frame that has arrived behind an offer is not lost when the peer goes before the payload is
-/// read.
+/// A frame that arrives behind an offer does not wait until the payload is read, and so is not lost
+/// when the peer goes before.
 fn what_arrived_stays() {
     let victim = send_to(true, &[offer(0, LEN), message()]);
-    assert_eq!(victim.heard, [Heard::Offer, Heard::TargetBack, Heard::Frame, Heard::Down], "{:?}", victim.down);
+    assert_eq!(victim.heard, [Heard::Offer, Heard::Frame, Heard::TargetBack, Heard::Down], "{:?}", victim.down);
+}
+
+/// Nothing follows the end of a peer, also while its payloads are still being read.
+fn nothing_follows_the_end() {
+    let bye = segment(BYE, &[], 0, 0, &[]);
+    let victim = send_to(true, &[offer(0, LEN), bye, message()]);
+    assert_eq!(victim.heard, [Heard::Offer, Heard::TargetBack, Heard::Down], "{:?}", victim.down);
 }
 
 /// A frame that has arrived behind a remote one is not handled when that is lost: it would be out
@@ -278,5 +294,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_peer_that_breaks_the_rules_of_remote_frames_ends_its_link", rules_of_remote_frames),
         trial("what_arrived_behind_an_offer_is_handled_before_the_end", what_arrived_stays),
         trial("what_arrived_behind_a_lost_frame_is_lost", what_follows_a_lost_frame_is_lost),
+        trial("what_arrived_behind_the_end_is_lost", nothing_follows_the_end),
     ]
 }

@@ -1,5 +1,5 @@
 //! The order of events of a payload: of one poll during which the peer answers what the poll has
-//! just sent, and of a payload whose target cannot be written.
+//! just sent, of a payload whose target cannot be written, and of offers that are read at once.
 
 use crate::verbs::Simulated;
 use fastrand::Rng;
@@ -7,10 +7,10 @@ use libtest_mimic::Trial;
 use ofi_conformance::Medium;
 use ofi_core::Addr;
 use ofi_engine::transport::{
-    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token,
+    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, OfferId, Payload, RecvTarget, Submitted, Token,
     Transport, Urgency, Verdict,
 };
-use ofi_engine::wire::frame::{Frame, Violation};
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_memory::Buffer;
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +30,10 @@ enum Heard {
     Failed,
     /// The peer's frame without a payload has arrived.
     Answered,
+    /// The payload of this offer has arrived.
+    Brought(u32),
+    /// The peer has ended the link.
+    Ended,
 }
 
 #[derive(Debug, Default)]
@@ -55,15 +59,20 @@ impl LinkEvents for Log {
             }
             Incoming::Streaming(take) => {
                 let room = if self.is_short { 1 } else { take };
-                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; room]), at: 0, take })
+                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; room]), at: 0, take, offer: None })
             }
         })
     }
-    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<Disposition, Violation> {
-        Err(Violation("an offer"))
+    fn handle_offer(&mut self, _: LinkId, header: &[u8], take: usize) -> Result<Disposition, Violation> {
+        let Frame::Rts { id: message, .. } = Frame::parse(header)? else { return Err(Violation("another offer")) };
+        let offer = Some(OfferId { receive: 0, message });
+        Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer }))
     }
-    fn handle_recv_done(&mut self, link: LinkId, _: RecvTarget) -> Result<(), Violation> {
-        self.heard.push(Heard::Arrived(link));
+    fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation> {
+        self.heard.push(match target.offer {
+            Some(OfferId { message, .. }) => Heard::Brought(message),
+            None => Heard::Arrived(link),
+        });
         Ok(())
     }
     fn handle_send_done(&mut self, _: LinkId, _: Token, _: Buffer) {
@@ -77,8 +86,8 @@ impl LinkEvents for Log {
     }
     fn handle_send_failed(&mut self, _: LinkId, _: Token, _: Buffer, _: Down) {}
     fn handle_send_room(&mut self, _: LinkId) {}
-    fn handle_link_down(&mut self, _: LinkId, why: Down) {
-        panic!("a link goes down: {why:?}");
+    fn handle_link_down(&mut self, _: LinkId, _: Down) {
+        self.heard.push(Heard::Ended);
     }
 }
 
@@ -139,6 +148,38 @@ fn sent_before_answered(read_from: usize) {
     assert_eq!(log.heard, [Heard::Open, Heard::Sent, Heard::Answered]);
 }
 
+/// A link brings the payloads of several offers at a time, and frames that follow them before; the
+/// end of the peer waits for the payloads.
+fn offers_are_read_at_once() {
+    const OFFERS: u32 = 3;
+    let mut net = Simulated::reading_from(LEN);
+    let mut receiver = net.open(&mut Rng::with_seed(0));
+    let to = receiver.local_addr();
+    let mut sender = net.open(&mut Rng::with_seed(0));
+    let (mut sent, mut seen) = (Log::default(), Log::default());
+    let link = sender.connect(&to, &[]).expect("the simulated device has room");
+    for _ in 0..MOST_POLLS {
+        sender.poll(&mut sent);
+        receiver.poll(&mut seen);
+    }
+    let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+    for id in 0..OFFERS {
+        let header = Frame::Rts { id, len: LEN as u64, info }.encode();
+        let mut buffer = Some(Buffer::Owned(vec![7; LEN]));
+        let payload = Payload { buffer: &mut buffer, from: 0, len: LEN, token: Token(id), inject: false };
+        assert!(sender.offer(link, &header, payload), "the simulated device has room");
+    }
+    let _ = sender.shutdown(link, Some(&Frame::Ack { id: 1 }.encode()));
+    for _ in 0..MOST_POLLS {
+        sender.poll(&mut sent);
+        receiver.poll(&mut seen);
+    }
+    let [Heard::Answered, brought @ .., Heard::Ended] = &mut seen.heard[..] else { panic!("{seen:?}") };
+    brought.sort_by_key(|heard| if let Heard::Brought(id) = heard { *id } else { u32::MAX });
+    assert_eq!(*brought, [0, 1, 2].map(Heard::Brought));
+    assert_eq!(sent.heard, [Heard::Open, Heard::Sent, Heard::Sent, Heard::Sent, Heard::Ended]);
+}
+
 /// The tests of this file.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name, test: fn(usize)| {
@@ -148,7 +189,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         })
     };
+    let offers = Trial::test("verbs_sim::offers_are_read_at_once_and_before_the_end", || {
+        offers_are_read_at_once();
+        Ok(())
+    });
     vec![
+        offers,
         trial("a_payload_is_sent_before_its_answer", sent_before_answered),
         trial("a_payload_whose_target_cannot_be_written_fails_alone", an_unwritable_target_fails_alone),
     ]
