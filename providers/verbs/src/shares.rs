@@ -31,9 +31,10 @@ impl Shares {
         self.connections
     }
 
-    /// Slots beyond those that connections without one may take.
-    pub(crate) const fn spare(&self) -> usize {
-        self.free.saturating_sub(self.idle)
+    /// Whether connections should give slots back as soon as they can: not all of them can have as
+    /// many as they want, and there are few beyond those that connections without one may take.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.connections * SENDS as usize > self.total && self.free.saturating_sub(self.idle) < SENDS as usize
     }
 
     /// How many slots are lacking for one more connection.
@@ -125,6 +126,20 @@ mod tests {
                 let mut all = shares;
                 prop_assert!(held.iter().filter(|held| **held == 0).all(|_| all.take(0)));
             }
+        }
+    }
+
+    #[test]
+    fn slots_are_short_only_among_many_connections() {
+        let mut shares = Shares::default();
+        for connections in 1..10 {
+            shares.add(shares.lacking());
+            shares.join();
+            // All are in use but one of each connection.
+            let mut used = shares;
+            (0..connections).for_each(|_| (0..usize::from(SENDS) - 1).for_each(|held| _ = used.take(held)));
+            assert_eq!(used.is_short(), connections > 7, "{connections}");
+            assert!(!shares.is_short(), "none is in use");
         }
     }
 

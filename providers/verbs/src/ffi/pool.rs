@@ -25,7 +25,7 @@ pub(super) struct Pool {
     /// `None` for the receive queue of a connection's own.
     shared: Option<NonNull<Srq>>,
     state: Mutex<State>,
-    /// There are few slots for sending beyond those that idle connections may take.
+    /// As [`Shares::is_short`] says.
     is_short: AtomicBool,
 }
 
@@ -167,7 +167,7 @@ impl Pool {
             }
         }
         state.shares.join();
-        self.note_spare(&state);
+        self.note_short(&state);
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl Pool {
     pub(super) fn take(&self, held: usize) -> Option<SendSlot> {
         let mut state = self.lock();
         let slot = if state.shares.take(held) { state.free.pop() } else { None };
-        self.note_spare(&state);
+        self.note_short(&state);
         slot
     }
 
@@ -209,12 +209,12 @@ impl Pool {
         let mut state = self.lock();
         state.shares.put(held);
         state.free.push(slot);
-        self.note_spare(&state);
+        self.note_short(&state);
     }
 
-    fn note_spare(&self, state: &State) {
+    fn note_short(&self, state: &State) {
         // Relaxed: a hint.
-        self.is_short.store(state.shares.spare() < usize::from(SENDS), Ordering::Relaxed);
+        self.is_short.store(state.shares.is_short(), Ordering::Relaxed);
     }
 
     /// Whether connections should give slots back as soon as they can.
