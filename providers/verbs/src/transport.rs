@@ -33,8 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REFUSED: Duration = Duration::from_secs(5);
 /// Batches of completions of a poll.
 const BATCHES: usize = 8;
-/// While links only carry frames, so many polls make one look for the connection manager's events.
+/// While links only carry frames, one of so many polls may look for the connection manager's
+/// events, which takes several system calls; and not before so much time has passed.
 const LOOK_EVERY: u32 = 16;
+const LOOK_AFTER: Duration = Duration::from_micros(100);
 /// Bits of a key that are the slot of its link.
 const SLOT_BITS: u64 = (1 << 24) - 1;
 
@@ -94,6 +96,8 @@ struct Pace {
     unsettled: usize,
     /// The next poll looks for events, because the descriptor may have reported one.
     look: bool,
+    /// When a poll last looked for events.
+    looked: Instant,
     /// The last poll ended before the queues were empty.
     more: bool,
 }
@@ -157,6 +161,7 @@ impl<P: Pair> Link<P> {
 impl<D: Device> VerbsTransport<D> {
     /// A transport or a listener over a device.
     pub fn new(device: D, settings: Settings) -> Self {
+        let looked = device.now();
         Self {
             device,
             links: Slab::new(),
@@ -166,7 +171,7 @@ impl<D: Device> VerbsTransport<D> {
             deadlines: BTreeSet::new(),
             half_open: VecDeque::new(),
             settings,
-            pace: Pace { polls: 0, unsettled: 0, look: true, more: false },
+            pace: Pace { polls: 0, unsettled: 0, look: true, looked, more: false },
             scratch: Scratch { news: Vec::new(), batch: Vec::new() },
         }
     }
@@ -402,10 +407,8 @@ impl<D: Device> VerbsTransport<D> {
         events: &mut impl LinkEvents,
         asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
     ) -> bool {
-        self.pace.polls = self.pace.polls.wrapping_add(1);
         let mut any = !self.reports.is_empty();
-        if self.pace.look || self.pace.unsettled > 0 || self.pace.polls.is_multiple_of(LOOK_EVERY) {
-            self.pace.look = false;
+        if self.is_time_to_look() {
             let mut news = core::mem::take(&mut self.scratch.news);
             self.device.poll_events(&mut news);
             any |= !news.is_empty();
@@ -418,6 +421,18 @@ impl<D: Device> VerbsTransport<D> {
         any |= self.end_links(events);
         self.deliver(events);
         any
+    }
+
+    /// Whether this poll looks for the connection manager's events.
+    fn is_time_to_look(&mut self) -> bool {
+        let pace = &mut self.pace;
+        pace.polls = pace.polls.wrapping_add(1);
+        let may = pace.polls.is_multiple_of(LOOK_EVERY);
+        let now = may.then(|| self.device.now());
+        let looks = pace.look || pace.unsettled > 0 || now.is_some_and(|now| now.since(pace.looked) >= LOOK_AFTER);
+        pace.look &= !looks;
+        pace.looked = now.filter(|_| looks).unwrap_or(pace.looked);
+        looks
     }
 
     /// Waits until an event, a completion or the timeout.

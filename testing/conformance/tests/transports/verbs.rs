@@ -11,6 +11,7 @@ use ofi_engine::transport::{Down, RecvTarget};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
+use ofi_sync::primitive::{AtomicU32, Ordering};
 use ofi_verbs::device::{Device, Event, Pair, Place, READS, RECEIVES, Ring, SENDS, SLOT, Work};
 use ofi_verbs::transport::{Settings, VerbsTransport};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +20,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// How much time seems to pass with each look at the clock.
+const CALL: Duration = Duration::from_millis(1);
 /// Reads take fewer polls than this.
 const READ_POLLS: u32 = 40;
 /// The shortest payload that is read where it lies: short, so that random scripts have many.
@@ -357,6 +360,8 @@ pub(crate) struct FakeDevice {
     net: Arc<Mutex<Net>>,
     reports: Arc<Reports>,
     generation: u64,
+    /// Looks at the clock.
+    calls: AtomicU32,
 }
 
 impl FakeDevice {
@@ -467,7 +472,9 @@ impl Device for FakeDevice {
         self.reports.bell.descriptor()
     }
     fn now(&self) -> Instant {
-        self.reports.bell.now()
+        // Polls look for events as time passes, which so few of them would not take.
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        self.reports.bell.now() + CALL * calls
     }
     fn random(&mut self) -> [u8; 16] {
         ofi_os::random()
@@ -521,7 +528,7 @@ impl Simulated {
         if listens {
             net.listeners.insert(addr, reports.clone());
         }
-        FakeDevice { meanwhile, addr, net: self.net.clone(), reports, generation: 0 }
+        FakeDevice { meanwhile, addr, net: self.net.clone(), reports, generation: 0, calls: AtomicU32::new(0) }
     }
 }
 
