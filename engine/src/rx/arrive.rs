@@ -19,14 +19,14 @@ use ofi_sync::lock::LockKind;
 pub(super) const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
 
 impl RxContext {
-    /// Fast path: a short tagged message that matches the oldest posted receive and fits into it.
+    /// Fast path: a short message that matches the oldest posted receive and fits into it.
     /// On false nothing has changed, and the frame is handled as any other.
     #[inline(always)]
     pub(crate) fn try_recv_fast<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
-        (id, tag, bytes): (LinkId, u64, &[u8]),
+        (id, tag, bytes): (LinkId, Option<u64>, &[u8]),
     ) -> bool {
         let cost = cost_of(bytes.len());
         if !peers.is_av_known() || out.tells_addrs() {
@@ -34,7 +34,8 @@ impl RxContext {
         }
         let Self { queues, receives, .. } = self;
         let Some(link) = peers.links.get_mut(id) else { return false };
-        let (src, queue) = (link.src, &mut queues[QueueKind::Tagged]);
+        let kind = if tag.is_some() { QueueKind::Tagged } else { QueueKind::Untagged };
+        let (tag, src, queue) = (tag.unwrap_or(0), link.src, &mut queues[kind]);
         let Some(found) = queue.first(tag, link.sender) else { return false };
         let Some(mut entry) = receives.occupied(found) else { return false };
         let receive = entry.value();
