@@ -131,6 +131,8 @@ pub trait Device: Sized + Send + Debug + 'static {
     fn descriptor(&self) -> Descriptor;
     /// The current time.
     fn now(&self) -> Instant;
+    /// The same as of the last tick of a coarse clock, which is cheaper.
+    fn tick(&self) -> Instant;
     /// An unpredictable random number.
     fn random(&mut self) -> [u8; 16];
     /// Bytes of memory that one more connection takes.

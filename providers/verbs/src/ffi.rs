@@ -30,6 +30,7 @@ use memory::Memory;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::Down;
+use ofi_os::clock;
 use ofi_os::limits::{self, Limit};
 use ofi_os::wait_fd::FdWaitObject;
 pub use packets::{PacketPair, Route};
@@ -466,6 +467,10 @@ impl Device for System {
 
     fn now(&self) -> Instant {
         self.wait.now()
+    }
+
+    fn tick(&self) -> Instant {
+        clock::tick()
     }
 
     fn random(&mut self) -> [u8; 16] {

@@ -34,9 +34,8 @@ const REFUSED: Duration = Duration::from_secs(5);
 /// Batches of completions of a poll.
 const BATCHES: usize = 8;
 /// While links only carry frames, one of so many polls may look for the connection manager's
-/// events, which takes several system calls; and not before so much time has passed.
+/// events, and does once in a tick of the clock: it takes several system calls.
 const LOOK_EVERY: u32 = 16;
-const LOOK_AFTER: Duration = Duration::from_micros(100);
 /// Bits of a key that are the slot of its link.
 const SLOT_BITS: u64 = (1 << 24) - 1;
 
@@ -96,7 +95,7 @@ struct Pace {
     unsettled: usize,
     /// The next poll looks for events, because the descriptor may have reported one.
     look: bool,
-    /// When a poll last looked for events.
+    /// The tick in which a poll last looked for events.
     looked: Instant,
     /// The last poll ended before the queues were empty.
     more: bool,
@@ -161,7 +160,7 @@ impl<P: Pair> Link<P> {
 impl<D: Device> VerbsTransport<D> {
     /// A transport or a listener over a device.
     pub fn new(device: D, settings: Settings) -> Self {
-        let looked = device.now();
+        let looked = device.tick();
         Self {
             device,
             links: Slab::new(),
@@ -428,11 +427,9 @@ impl<D: Device> VerbsTransport<D> {
         let pace = &mut self.pace;
         pace.polls = pace.polls.wrapping_add(1);
         let may = pace.polls.is_multiple_of(LOOK_EVERY);
-        let now = may.then(|| self.device.now());
-        let looks = pace.look || pace.unsettled > 0 || now.is_some_and(|now| now.since(pace.looked) >= LOOK_AFTER);
-        pace.look &= !looks;
-        pace.looked = now.filter(|_| looks).unwrap_or(pace.looked);
-        looks
+        let tick = may.then(|| self.device.tick()).filter(|tick| *tick != pace.looked);
+        pace.looked = tick.unwrap_or(pace.looked);
+        core::mem::take(&mut pace.look) || pace.unsettled > 0 || tick.is_some()
     }
 
     /// Waits until an event, a completion or the timeout.

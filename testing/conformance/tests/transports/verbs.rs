@@ -11,7 +11,7 @@ use ofi_engine::transport::{Down, RecvTarget};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
-use ofi_sync::primitive::{AtomicU32, Ordering};
+use ofi_sync::primitive::{AtomicU64, Ordering};
 use ofi_verbs::device::{Device, Event, Pair, Place, READS, RECEIVES, Ring, SENDS, SLOT, Work};
 use ofi_verbs::transport::{Settings, VerbsTransport};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,8 +20,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much time seems to pass with each look at the clock.
-const CALL: Duration = Duration::from_millis(1);
 /// Reads take fewer polls than this.
 const READ_POLLS: u32 = 40;
 /// The shortest payload that is read where it lies: short, so that random scripts have many.
@@ -360,8 +358,7 @@ pub(crate) struct FakeDevice {
     net: Arc<Mutex<Net>>,
     reports: Arc<Reports>,
     generation: u64,
-    /// Looks at the clock.
-    calls: AtomicU32,
+    ticks: AtomicU64,
 }
 
 impl FakeDevice {
@@ -472,9 +469,11 @@ impl Device for FakeDevice {
         self.reports.bell.descriptor()
     }
     fn now(&self) -> Instant {
-        // Polls look for events as time passes, which so few of them would not take.
-        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
-        self.reports.bell.now() + CALL * calls
+        self.reports.bell.now()
+    }
+    fn tick(&self) -> Instant {
+        // Polls look for events as time passes, which a few of them would not take.
+        Instant::from_nanos(self.ticks.fetch_add(1, Ordering::Relaxed))
     }
     fn random(&mut self) -> [u8; 16] {
         ofi_os::random()
@@ -528,7 +527,7 @@ impl Simulated {
         if listens {
             net.listeners.insert(addr, reports.clone());
         }
-        FakeDevice { meanwhile, addr, net: self.net.clone(), reports, generation: 0, calls: AtomicU32::new(0) }
+        FakeDevice { meanwhile, addr, net: self.net.clone(), reports, generation: 0, ticks: AtomicU64::new(0) }
     }
 }
 
