@@ -68,8 +68,9 @@ pub(super) struct Joined {
     /// Where segments have arrived that are not yet handled.
     arrived: Vec<Arrived>,
     ring: Ring,
-    /// The slots of the segments in the ring, and of the next one.
+    /// The slots of the segments in the ring, and of the next one; and how many there are.
     leaving: [Option<SendSlot>; SENDS as usize],
+    held: usize,
     chain: Chain,
     windows: Windows,
     /// Reads under way, by number.
@@ -183,9 +184,14 @@ impl Joined {
         Some(self.arrived.swap_remove(at))
     }
 
-    /// How many slots for sending it holds.
-    fn held(&self) -> usize {
-        self.leaving.iter().flatten().count()
+    /// The slot for a segment at this place of the ring, unless it has to wait for one.
+    fn slot_at(&mut self, at: u16) -> Option<&mut SendSlot> {
+        let slot = &mut self.leaving[usize::from(at)];
+        if slot.is_none() {
+            *slot = self.pool.take(self.held);
+            self.held += usize::from(slot.is_some());
+        }
+        slot.as_mut()
     }
 
     /// The device has sent the segments up to `number`.
@@ -203,7 +209,8 @@ impl Joined {
 
     fn put_back(&mut self, slot: u16) {
         if let Some(slot) = self.leaving[usize::from(slot)].take() {
-            self.pool.put(slot, self.held());
+            self.held -= 1;
+            self.pool.put(slot, self.held);
         }
     }
 }
@@ -249,6 +256,7 @@ impl QueuePair {
             arrived: Vec::new(),
             ring: Ring::default(),
             leaving: [const { None }; SENDS as usize],
+            held: 0,
             chain: Chain::new(),
             windows: Windows::default(),
             reads: BTreeMap::new(),
@@ -320,13 +328,9 @@ impl QueuePair {
         let Some(place) = &joined.leaving[usize::from(slot)] else { return Err(io::ErrorKind::WouldBlock.into()) };
         let (addr, lkey) = (place.address(), place.lkey);
         let piece = Sge { addr, length: u32::try_from(len.min(SLOT)).unwrap_or(0), lkey };
-        let next = usize::from((slot + 1) % SENDS);
-        if joined.leaving[next].is_none() {
-            joined.leaving[next] = joined.pool.take(joined.held());
-        }
         // Without another slot, or room in the ring, the next segment waits for this one's
         // completion.
-        let is_last = joined.leaving[next].is_none() || joined.ring.is_last();
+        let is_last = joined.slot_at((slot + 1) % SENDS).is_none() || joined.ring.is_last();
         let (number, reports) = joined.ring.take(last || is_last);
         let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };
         let is_added = joined.chain.add(u64::from(number), piece, flags, ends);
@@ -442,13 +446,10 @@ impl Pair for QueuePair {
 
     fn send_slot(&mut self) -> Option<&mut [u8]> {
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
-        let at = usize::from(joined.ring.slot()?);
-        if joined.leaving[at].is_none() {
-            joined.leaving[at] = joined.pool.take(joined.held());
-        }
+        let slot = joined.slot_at(joined.ring.slot()?)?;
         // SAFETY: the device has only slots that are in the ring, and this one is the next; the
         // pool exists.
-        joined.leaving[at].as_mut().map(|slot| unsafe { slot.bytes_mut() })
+        Some(unsafe { slot.bytes_mut() })
     }
 
     fn send(&mut self, len: usize) -> io::Result<()> {
