@@ -378,6 +378,11 @@ pub trait Transport: Send + Sized + 'static {
     fn now(&self) -> Instant;
     /// An unpredictable random number.
     fn random(&mut self) -> [u8; 16];
+    /// Whether frames wait for something that a poll may find: the call that submitted them polls,
+    /// since the program need not read a queue soon. By default they wait for the peer alone.
+    fn wants_poll(&self) -> bool {
+        false
+    }
     /// Describes pending work that no event on the descriptor and no deadline would resume, if any:
     /// for checks. A transport with queues of its own overrides it.
     fn unfinished(&self) -> Option<String> {

@@ -157,6 +157,11 @@ impl<P: Pair> Conn<P> {
         self.queue.is_empty() && self.pair.is_sent() && self.offers.is_read()
     }
 
+    /// Whether frames wait for room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     fn unusable(&self, error: &io::Error) -> Down {
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
         Down::new(Cause::Broken, errno, format!("connection to {}: {error}", self.remote.socket()))

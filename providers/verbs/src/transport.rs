@@ -99,6 +99,8 @@ struct Pace {
     looked: Instant,
     /// The last poll ended before the queues were empty.
     more: bool,
+    /// Frames wait, perhaps for the completions of others, which a poll finds.
+    blocked: bool,
 }
 
 /// Lists that keep their memory from poll to poll; empty in between.
@@ -170,7 +172,7 @@ impl<D: Device> VerbsTransport<D> {
             deadlines: BTreeSet::new(),
             half_open: VecDeque::new(),
             settings,
-            pace: Pace { polls: 0, unsettled: 0, look: true, looked, more: false },
+            pace: Pace { polls: 0, unsettled: 0, look: true, looked, more: false, blocked: false },
             scratch: Scratch { news: Vec::new(), batch: Vec::new() },
         }
     }
@@ -238,6 +240,7 @@ impl<D: Device> VerbsTransport<D> {
     fn push(&mut self, slot: usize) {
         let Some(link) = self.links.get_mut(slot) else { return };
         link.conn.push(|report| self.reports.push((id(slot), report)));
+        self.pace.blocked |= link.conn.is_waiting();
         if link.conn.is_broken() {
             self.broken.push(slot);
         }
@@ -406,6 +409,7 @@ impl<D: Device> VerbsTransport<D> {
         events: &mut impl LinkEvents,
         asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
     ) -> bool {
+        self.pace.blocked = false;
         let mut any = !self.reports.is_empty();
         if self.is_time_to_look() {
             let mut news = core::mem::take(&mut self.scratch.news);
@@ -493,6 +497,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
             }
         }
         let submitted = conn.submit(header, payload);
+        self.pace.blocked |= conn.is_waiting();
         if conn.is_broken() {
             self.broken.push(link.index());
         }
@@ -570,6 +575,10 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
     fn disarm(&mut self) {
         self.device.disarm();
+    }
+
+    fn wants_poll(&self) -> bool {
+        self.pace.blocked
     }
 
     fn now(&self) -> Instant {
