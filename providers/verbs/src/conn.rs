@@ -7,7 +7,7 @@ mod reads;
 
 use crate::device::{Pair, RECEIVES, SLOT};
 use crate::offers::Offers;
-use crate::wire::{Credits, Grant, Kind, Segment};
+use crate::wire::{Credits, Grant, Kind, PREFIX, Segment};
 use ofi_core::{Addr, Cause, Errno};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token};
 use ofi_engine::wire::frame::{Header, Violation};
@@ -171,6 +171,26 @@ impl<P: Pair> Conn<P> {
         if self.broken.is_none() {
             self.broken = Some(self.unusable(error));
         }
+    }
+
+    /// Sends a frame with the first `len` bytes of a buffer, if it fits into a segment that can leave
+    /// at once. On false nothing has happened.
+    #[inline]
+    pub(crate) fn try_submit_fast(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
+        let start = PREFIX + header.len();
+        let may = self.queue.is_empty() && self.broken.is_none() && !self.stalled;
+        if !may || !self.credits.can_send() || start + len > self.peer_slot {
+            return false;
+        }
+        let Some(slot) = self.pair.send_slot() else { return false };
+        if buffer.read_at(0, &mut slot[start..start + len]) != len {
+            return false;
+        }
+        Segment::write_prefix(Kind::Frame, header, self.credits.take(), len, slot);
+        if let Err(error) = self.pair.send(start + len).and_then(|()| self.pair.flush()) {
+            self.fail(&error);
+        }
+        self.broken.is_none()
     }
 
     /// Submits a frame.

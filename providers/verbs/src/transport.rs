@@ -36,6 +36,8 @@ const BATCHES: usize = 8;
 /// While links only carry frames, one of so many polls may look for the connection manager's
 /// events, and does once in a tick of the clock: it takes several system calls.
 const LOOK_EVERY: u32 = 16;
+/// The longest payload that is worth the fast path, in bytes.
+const INLINE_MAX: usize = 1024;
 /// Bits of a key that are the slot of its link.
 const SLOT_BITS: u64 = (1 << 24) - 1;
 
@@ -453,6 +455,7 @@ fn vouches(from: &Addr, name: &Addr) -> bool {
 impl<D: Device> Transport for VerbsTransport<D> {
     type Request = Pending<D::Pair>;
     const POLLED: bool = true;
+    const INLINE_MAX: usize = INLINE_MAX;
     const MAX_OFFER: usize = MAX_OFFER;
     const MAX_WRITE: usize = MAX_PAYLOAD;
 
@@ -502,6 +505,11 @@ impl<D: Device> Transport for VerbsTransport<D> {
             self.broken.push(link.index());
         }
         submitted
+    }
+
+    #[inline]
+    fn try_submit_fast(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
+        self.links.get_mut(link.index()).is_some_and(|Link { conn, .. }| conn.try_submit_fast(header, buffer, len))
     }
 
     fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
