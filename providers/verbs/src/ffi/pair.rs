@@ -81,47 +81,58 @@ pub(super) struct Joined {
     is_stopped: bool,
 }
 
-/// Segments for the device, which it gets in one call. Kept from call to call, because clearing it
+/// Work in a [`Chain`]: the segments of a ring, and the opening of one window.
+const CHAINED: usize = SENDS as usize + 1;
+
+/// Work for the device, which it gets in one call. Kept from call to call, because clearing it
 /// takes longer than posting a segment.
 #[derive(Debug)]
 struct Chain {
-    works: Box<[SendWr; SENDS as usize]>,
-    pieces: Box<[Sge; SENDS as usize]>,
+    works: Box<[SendWr; CHAINED]>,
+    pieces: Box<[Sge; CHAINED]>,
     /// How many of them wait.
     count: usize,
+    /// The place of the last segment among them.
+    last_segment: Option<usize>,
 }
 
 impl Chain {
     fn new() -> Self {
         Self {
-            works: Box::new([SendWr::EMPTY; SENDS as usize]),
-            pieces: Box::new([Sge::EMPTY; SENDS as usize]),
+            works: Box::new([SendWr::EMPTY; CHAINED]),
+            pieces: Box::new([Sge::EMPTY; CHAINED]),
             count: 0,
+            last_segment: None,
         }
     }
 
-    /// Adds a segment; false if there is no room, which a full ring of slots prevents.
-    fn add(&mut self, wr_id: u64, piece: Sge, send_flags: u32, ends: Option<u32>) -> bool {
-        let (Some(work), Some(place)) = (self.works.get_mut(self.count), self.pieces.get_mut(self.count)) else {
+    /// Adds work with its piece of memory; false if there is no room.
+    fn add(&mut self, work: SendWr, piece: Sge) -> bool {
+        let (Some(next), Some(place)) = (self.works.get_mut(self.count), self.pieces.get_mut(self.count)) else {
             return false;
         };
-        *place = piece;
-        let opcode = if ends.is_some() { WR_SEND_WITH_INV } else { WR_SEND };
-        *work = SendWr { wr_id, num_sge: 1, opcode, send_flags, imm_data: ends.unwrap_or(0), ..SendWr::EMPTY };
+        (*next, *place) = (work, piece);
         self.count += 1;
         true
     }
 
-    /// Makes the last segment report its completion.
-    fn report_last(&mut self) {
-        if let Some(work) = self.works[..self.count].last_mut() {
-            work.send_flags |= SEND_SIGNALED;
-        }
+    /// Adds a segment; false if there is no room, which a full ring of slots prevents.
+    fn add_segment(&mut self, wr_id: u64, piece: Sge, send_flags: u32, ends: Option<u32>) -> bool {
+        let opcode = if ends.is_some() { WR_SEND_WITH_INV } else { WR_SEND };
+        let imm_data = ends.unwrap_or(0);
+        self.last_segment = Some(self.count);
+        self.add(SendWr { wr_id, num_sge: 1, opcode, send_flags, imm_data, ..SendWr::EMPTY }, piece)
+    }
+
+    /// The last segment.
+    fn last_segment(&mut self) -> Option<&mut SendWr> {
+        self.works.get_mut(self.last_segment?)
     }
 
     /// Links the works with each other and with their pieces; returns the first. Empties the chain.
     fn link(&mut self) -> Option<NonNull<SendWr>> {
         let count = core::mem::take(&mut self.count);
+        self.last_segment = None;
         let mut next = ptr::null_mut();
         for (work, piece) in self.works[..count].iter_mut().zip(self.pieces.iter_mut()).rev() {
             (work.next, work.sg_list) = (next, piece);
@@ -333,7 +344,7 @@ impl QueuePair {
         let is_last = joined.slot_at((slot + 1) % SENDS).is_none() || joined.ring.is_last();
         let (number, reports) = joined.ring.take(last || is_last);
         let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };
-        let is_added = joined.chain.add(u64::from(number), piece, flags, ends);
+        let is_added = joined.chain.add_segment(u64::from(number), piece, flags, ends);
         if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
@@ -468,13 +479,18 @@ impl Pair for QueuePair {
         let qp = self.id.pair();
         let may = |joined: &&mut Joined| !joined.is_stopped && joined.chain.count > 0;
         let Some(joined) = self.joined.as_mut().filter(may) else { return Ok(()) };
-        if joined.pool.is_short() && joined.ring.report_last() {
-            joined.chain.report_last();
+        if joined.pool.is_short()
+            && let Some(last) = joined.chain.last_segment()
+            && joined.ring.report_last()
+        {
+            last.send_flags |= SEND_SIGNALED;
         }
         let Some(first) = joined.chain.link() else { return Ok(()) };
         // SAFETY: the queue pair is open. Each piece is a slot, which is the device's until its
-        // number completes.
-        unsafe { joined.queue.domain.post_send(qp, first.as_ptr()) }
+        // number completes; a window's registration lasts until that is ended or freed.
+        let posted = unsafe { joined.queue.domain.post_send(qp, first.as_ptr()) };
+        joined.windows.note_posted();
+        posted
     }
 
     fn is_sent(&self) -> bool {
@@ -482,12 +498,12 @@ impl Pair for QueuePair {
     }
 
     fn expose(&mut self, buffer: Buffer, from: usize, len: usize) -> Result<Lent, (Buffer, io::Error)> {
-        let qp = self.id.pair();
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped) else {
             return Err((buffer, io::ErrorKind::NotConnected.into()));
         };
         let memory = Registered::new(&joined.memory, buffer, (from, len), Access::Windows)?;
-        joined.windows.lend(&joined.memory.domain, qp, memory)
+        let Joined { memory: shared, windows, chain, .. } = joined;
+        windows.lend(&shared.domain, memory, |work| chain.add(work, Sge::EMPTY))
     }
 
     fn knows(&self, buffer: &Buffer, from: usize, len: usize) -> bool {

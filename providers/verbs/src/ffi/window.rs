@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::domain::{Domain, not_null};
-use super::layout::{ACCESS_REMOTE_READ, MW_TYPE_2, Mw, Qp, SendWr, WR_BIND_MW};
+use super::layout::{ACCESS_REMOTE_READ, MW_TYPE_2, Mw, SendWr, WR_BIND_MW};
 use super::memory::Registered;
 use crate::device::{Exposed, Place};
 use crate::offers;
@@ -28,6 +28,8 @@ const TAG: u32 = 0xff;
 #[derive(Debug)]
 pub(super) struct MemoryWindow {
     window: NonNull<Mw>,
+    /// With which it opens. The library's structure has the one before until the work is posted.
+    key: u32,
     domain: Arc<Domain>,
 }
 
@@ -43,31 +45,28 @@ impl MemoryWindow {
         let allocate = allocate.filter(|_| domain.has_windows()).ok_or_else(missing)?;
         // SAFETY: the protection domain is open.
         let window = not_null(unsafe { allocate(domain.pd.as_ptr(), MW_TYPE_2) })?;
-        Ok(Self { window, domain })
+        // SAFETY: allocated just now.
+        let key = unsafe { window.as_ref() }.rkey;
+        Ok(Self { window, key, domain })
     }
 
-    fn key(&self) -> u32 {
-        // SAFETY: the window lasts as long as this value.
-        unsafe { self.window.as_ref() }.rkey
-    }
-
-    /// Opens it to registered memory, with another key than before. What is posted to the queue
-    /// pair later finds it open.
-    fn open(&mut self, qp: *mut Qp, memory: &Registered) -> io::Result<()> {
-        let key = self.key() & !TAG | self.key().wrapping_add(1) & TAG;
+    /// The work that opens it to registered memory, with another key than before. What is posted
+    /// to the queue pair later finds it open. The work names no pieces of memory.
+    fn opening(&mut self, memory: &Registered) -> SendWr {
+        self.key = self.key & !TAG | self.key.wrapping_add(1) & TAG;
         let mut others = [0; 11];
-        let [a, b, c, d] = key.to_ne_bytes();
+        let [a, b, c, d] = self.key.to_ne_bytes();
         others[5] = self.window.as_ptr().expose_provenance() as u64;
         others[6] = u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]);
         others[7] = memory.handle().expose_provenance() as u64;
         (others[8], others[9], others[10]) = (memory.address(), memory.len(), ACCESS_REMOTE_READ);
-        let mut work = SendWr { opcode: WR_BIND_MW, others, ..SendWr::EMPTY };
-        // SAFETY: the caller's queue pair is open. The work names no pieces of memory; the
-        // registration that it names lasts until the window is ended or freed.
-        unsafe { self.domain.post_send(qp, &mut work)? };
+        SendWr { opcode: WR_BIND_MW, others, ..SendWr::EMPTY }
+    }
+
+    /// The work that opens it is posted.
+    fn note_posted(&mut self) {
         // SAFETY: the window lasts as long as this value, which alone uses it.
-        unsafe { self.window.as_mut() }.rkey = key;
-        Ok(())
+        unsafe { self.window.as_mut() }.rkey = self.key;
     }
 }
 
@@ -103,6 +102,8 @@ impl Exposed for Lent {
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     open: Vec<MemoryWindow>,
+    /// How many of them, the last ones, are to be opened by work that is not posted.
+    unposted: usize,
     /// Ended ones, for the next payloads: making one is a system call.
     spare: Vec<MemoryWindow>,
     /// Keys of those that the peer has ended, until their payloads are taken back.
@@ -110,23 +111,32 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Lets the peer read memory.
+    /// Lets the peer read memory. `post` takes the work that opens a window to it, unless there is
+    /// no room.
     pub(super) fn lend(
         &mut self,
         domain: &Arc<Domain>,
-        qp: *mut Qp,
         memory: Registered,
+        post: impl FnOnce(SendWr) -> bool,
     ) -> Result<Lent, (Buffer, io::Error)> {
-        let window = self.spare.pop().map_or_else(|| MemoryWindow::new(domain), Ok);
-        let opened = window.and_then(|mut window| window.open(qp, &memory).map(|()| window));
-        match opened {
-            Ok(window) => {
-                let key = window.key();
-                self.open.push(window);
-                Ok(Lent { key, memory })
-            }
-            Err(error) => Err((memory.end(), error)),
+        let mut window = match self.spare.pop().map_or_else(|| MemoryWindow::new(domain), Ok) {
+            Ok(window) => window,
+            Err(error) => return Err((memory.end(), error)),
+        };
+        if !post(window.opening(&memory)) {
+            self.spare.push(window);
+            return Err((memory.end(), io::ErrorKind::WouldBlock.into()));
         }
+        let key = window.key;
+        self.open.push(window);
+        self.unposted += 1;
+        Ok(Lent { key, memory })
+    }
+
+    /// All work so far is posted.
+    pub(super) fn note_posted(&mut self) {
+        let unposted = core::mem::take(&mut self.unposted);
+        self.open.iter_mut().rev().take(unposted).for_each(MemoryWindow::note_posted);
     }
 
     /// The peer has ended a window.
@@ -138,7 +148,7 @@ impl Windows {
     pub(super) fn take_back(&mut self, lent: Lent) -> Result<Buffer, Lent> {
         let Some(at) = self.ended.iter().position(|key| *key == lent.key) else { return Err(lent) };
         self.ended.swap_remove(at);
-        if let Some(at) = self.open.iter().position(|window| window.key() == lent.key) {
+        if let Some(at) = self.open.iter().position(|window| window.key == lent.key) {
             self.spare.push(self.open.swap_remove(at));
         }
         Ok(lent.memory.end())
