@@ -3,6 +3,7 @@
 //! Invariant: a link leaves the table only through `remove`, whose callers return what it holds.
 
 mod listening;
+mod pace;
 mod segments;
 
 use crate::conn::{Conn, Report};
@@ -20,6 +21,7 @@ use ofi_engine::transport::{
 use ofi_engine::wire::frame::{Header, MAX_PAYLOAD};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
+use pace::Pace;
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -33,9 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REFUSED: Duration = Duration::from_secs(5);
 /// Batches of completions of a poll.
 const BATCHES: usize = 8;
-/// While links only carry frames, one of so many polls may look for the connection manager's
-/// events, and does once in a tick of the clock: it takes several system calls.
-const LOOK_EVERY: u32 = 16;
 /// The longest payload that is worth the fast path, in bytes.
 const INLINE_MAX: usize = 1024;
 /// Bits of a key that are the slot of its link.
@@ -87,22 +86,6 @@ struct HalfOpen {
     since: Instant,
     /// Charged for it, in bytes.
     cost: usize,
-}
-
-/// What the next polls have to look at.
-#[derive(Debug)]
-struct Pace {
-    polls: u32,
-    /// Links that are not open; with any, each poll looks for events.
-    unsettled: usize,
-    /// The next poll looks for events, because the descriptor may have reported one.
-    look: bool,
-    /// The tick in which a poll last looked for events.
-    looked: Instant,
-    /// The last poll ended before the queues were empty.
-    more: bool,
-    /// Frames wait, perhaps for the completions of others, which a poll finds.
-    blocked: bool,
 }
 
 /// Lists that keep their memory from poll to poll; empty in between.
@@ -164,7 +147,7 @@ impl<P: Pair> Link<P> {
 impl<D: Device> VerbsTransport<D> {
     /// A transport or a listener over a device.
     pub fn new(device: D, settings: Settings) -> Self {
-        let looked = device.tick();
+        let pace = Pace::new(device.tick());
         Self {
             device,
             links: Slab::new(),
@@ -174,7 +157,7 @@ impl<D: Device> VerbsTransport<D> {
             deadlines: BTreeSet::new(),
             half_open: VecDeque::new(),
             settings,
-            pace: Pace { polls: 0, unsettled: 0, look: true, looked, more: false, blocked: false },
+            pace,
             scratch: Scratch { news: Vec::new(), batch: Vec::new() },
         }
     }
@@ -413,7 +396,8 @@ impl<D: Device> VerbsTransport<D> {
     ) -> bool {
         self.pace.blocked = false;
         let mut any = !self.reports.is_empty();
-        if self.is_time_to_look() {
+        let device = &self.device;
+        if self.pace.looks(|| device.tick()) {
             let mut news = core::mem::take(&mut self.scratch.news);
             self.device.poll_events(&mut news);
             any |= !news.is_empty();
@@ -426,16 +410,6 @@ impl<D: Device> VerbsTransport<D> {
         any |= self.end_links(events);
         self.deliver(events);
         any
-    }
-
-    /// Whether this poll looks for the connection manager's events.
-    fn is_time_to_look(&mut self) -> bool {
-        let pace = &mut self.pace;
-        pace.polls = pace.polls.wrapping_add(1);
-        let may = pace.polls.is_multiple_of(LOOK_EVERY);
-        let tick = may.then(|| self.device.tick()).filter(|tick| *tick != pace.looked);
-        pace.looked = tick.unwrap_or(pace.looked);
-        core::mem::take(&mut pace.look) || pace.unsettled > 0 || tick.is_some()
     }
 
     /// Waits until an event, a completion or the timeout.
