@@ -5,6 +5,7 @@
 //! waits.
 
 mod address;
+mod chain;
 mod channel;
 mod domain;
 mod done;

@@ -1,12 +1,13 @@
 //! One side of a connection: an identifier of the connection manager with its queue pair.
 #![allow(unsafe_code)]
 
+use super::chain::Chain;
 use super::channel::Channel;
 use super::done::Done;
 use super::identifier::{Identifier, result};
 use super::layout::{
     CmId, ConnParam, QPT_RC, QpInitAttr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, WC_FLUSHED, WC_RETRY_EXCEEDED,
-    WR_RDMA_READ, WR_SEND, WR_SEND_WITH_INV,
+    WR_RDMA_READ,
 };
 use super::memory::{Memory, Registered, Slots, range_of};
 use super::pool::{Arrived, Pool, SendSlot};
@@ -16,7 +17,7 @@ use crate::device::{Exposed, Pair, Place, READS, RECEIVES, Ring, SENDS, SLOT, Wo
 use crate::kept::Access;
 use core::ffi::c_void;
 use core::ops::Range;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use ofi_core::{Cause, Errno};
 use ofi_engine::transport::{Down, OfferId, RecvTarget};
 use ofi_memory::Buffer;
@@ -68,9 +69,7 @@ pub(super) struct Joined {
     /// Where segments have arrived that are not yet handled.
     arrived: Vec<Arrived>,
     ring: Ring,
-    /// The slots of the segments in the ring, and of the next one; and how many there are.
-    leaving: [Option<SendSlot>; SENDS as usize],
-    held: usize,
+    leaving: Leaving,
     chain: Chain,
     windows: Windows,
     /// Reads under way, by number.
@@ -81,64 +80,33 @@ pub(super) struct Joined {
     is_stopped: bool,
 }
 
-/// Work in a [`Chain`]: the segments of a ring, and the opening of one window.
-const CHAINED: usize = SENDS as usize + 1;
-
-/// Work for the device, which it gets in one call. Kept from call to call, because clearing it
-/// takes longer than posting a segment.
-#[derive(Debug)]
-struct Chain {
-    works: Box<[SendWr; CHAINED]>,
-    pieces: Box<[Sge; CHAINED]>,
-    /// How many of them wait.
-    count: usize,
-    /// The place of the last segment among them.
-    last_segment: Option<usize>,
+/// The slots of the segments in the ring, and of the next one; and how many there are.
+#[derive(Debug, Default)]
+struct Leaving {
+    slots: [Option<SendSlot>; SENDS as usize],
+    held: usize,
 }
 
-impl Chain {
-    fn new() -> Self {
-        Self {
-            works: Box::new([SendWr::EMPTY; CHAINED]),
-            pieces: Box::new([Sge::EMPTY; CHAINED]),
-            count: 0,
-            last_segment: None,
+impl Leaving {
+    fn get(&self, at: u16) -> Option<&SendSlot> {
+        self.slots[usize::from(at)].as_ref()
+    }
+
+    /// The slot for a segment at this place of the ring, unless it has to wait for one.
+    fn slot_at(&mut self, pool: &Pool, at: u16) -> Option<&mut SendSlot> {
+        let slot = &mut self.slots[usize::from(at)];
+        if slot.is_none() {
+            *slot = pool.take(self.held);
+            self.held += usize::from(slot.is_some());
         }
+        slot.as_mut()
     }
 
-    /// Adds work with its piece of memory; false if there is no room.
-    fn add(&mut self, work: SendWr, piece: Sge) -> bool {
-        let (Some(next), Some(place)) = (self.works.get_mut(self.count), self.pieces.get_mut(self.count)) else {
-            return false;
-        };
-        (*next, *place) = (work, piece);
-        self.count += 1;
-        true
-    }
-
-    /// Adds a segment; false if there is no room, which a full ring of slots prevents.
-    fn add_segment(&mut self, wr_id: u64, piece: Sge, send_flags: u32, ends: Option<u32>) -> bool {
-        let opcode = if ends.is_some() { WR_SEND_WITH_INV } else { WR_SEND };
-        let imm_data = ends.unwrap_or(0);
-        self.last_segment = Some(self.count);
-        self.add(SendWr { wr_id, num_sge: 1, opcode, send_flags, imm_data, ..SendWr::EMPTY }, piece)
-    }
-
-    /// The last segment.
-    fn last_segment(&mut self) -> Option<&mut SendWr> {
-        self.works.get_mut(self.last_segment?)
-    }
-
-    /// Links the works with each other and with their pieces; returns the first. Empties the chain.
-    fn link(&mut self) -> Option<NonNull<SendWr>> {
-        let count = core::mem::take(&mut self.count);
-        self.last_segment = None;
-        let mut next = ptr::null_mut();
-        for (work, piece) in self.works[..count].iter_mut().zip(self.pieces.iter_mut()).rev() {
-            (work.next, work.sg_list) = (next, piece);
-            next = work;
+    fn put_back(&mut self, pool: &Pool, at: u16) {
+        if let Some(slot) = self.slots[usize::from(at)].take() {
+            self.held -= 1;
+            pool.put(slot, self.held);
         }
-        NonNull::new(next)
     }
 }
 
@@ -195,33 +163,16 @@ impl Joined {
         Some(self.arrived.swap_remove(at))
     }
 
-    /// The slot for a segment at this place of the ring, unless it has to wait for one.
-    fn slot_at(&mut self, at: u16) -> Option<&mut SendSlot> {
-        let slot = &mut self.leaving[usize::from(at)];
-        if slot.is_none() {
-            *slot = self.pool.take(self.held);
-            self.held += usize::from(slot.is_some());
-        }
-        slot.as_mut()
-    }
-
     /// The device has sent the segments up to `number`.
     fn complete(&mut self, number: u16) {
         for number in self.ring.complete(number) {
-            self.put_back(number % SENDS);
+            self.leaving.put_back(&self.pool, number % SENDS);
         }
         if self.pool.is_short()
             && self.ring.is_empty()
             && let Some(next) = self.ring.slot()
         {
-            self.put_back(next);
-        }
-    }
-
-    fn put_back(&mut self, slot: u16) {
-        if let Some(slot) = self.leaving[usize::from(slot)].take() {
-            self.held -= 1;
-            self.pool.put(slot, self.held);
+            self.leaving.put_back(&self.pool, next);
         }
     }
 }
@@ -266,8 +217,7 @@ impl QueuePair {
             inline,
             arrived: Vec::new(),
             ring: Ring::default(),
-            leaving: [const { None }; SENDS as usize],
-            held: 0,
+            leaving: Leaving::default(),
             chain: Chain::new(),
             windows: Windows::default(),
             reads: BTreeMap::new(),
@@ -336,12 +286,12 @@ impl QueuePair {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let Some(slot) = joined.ring.slot() else { return Err(io::ErrorKind::WouldBlock.into()) };
-        let Some(place) = &joined.leaving[usize::from(slot)] else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let Some(place) = joined.leaving.get(slot) else { return Err(io::ErrorKind::WouldBlock.into()) };
         let (addr, lkey) = (place.address(), place.lkey);
         let piece = Sge { addr, length: u32::try_from(len.min(SLOT)).unwrap_or(0), lkey };
         // Without another slot, or room in the ring, the next segment waits for this one's
         // completion.
-        let is_last = joined.slot_at((slot + 1) % SENDS).is_none() || joined.ring.is_last();
+        let is_last = joined.leaving.slot_at(&joined.pool, (slot + 1) % SENDS).is_none() || joined.ring.is_last();
         let (number, reports) = joined.ring.take(last || is_last);
         let flags = if reports { SEND_SIGNALED } else { 0 } | if len <= joined.inline { SEND_INLINE } else { 0 };
         let is_added = joined.chain.add_segment(u64::from(number), piece, flags, ends);
@@ -457,7 +407,7 @@ impl Pair for QueuePair {
 
     fn send_slot(&mut self) -> Option<&mut [u8]> {
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped)?;
-        let slot = joined.slot_at(joined.ring.slot()?)?;
+        let slot = joined.leaving.slot_at(&joined.pool, joined.ring.slot()?)?;
         // SAFETY: the device has only slots that are in the ring, and this one is the next; the
         // pool exists.
         Some(unsafe { slot.bytes_mut() })
@@ -567,7 +517,7 @@ impl Pair for QueuePair {
         unsafe { (cm.rdma_destroy_qp)(self.id.raw()) };
         joined.queue.find_completions();
         joined.queue.remove(number);
-        (0..SENDS).for_each(|slot| joined.put_back(slot));
+        (0..SENDS).for_each(|slot| joined.leaving.put_back(&joined.pool, slot));
         joined.pool.leave();
         core::mem::take(&mut joined.reads).into_values().map(Read::end).collect()
     }
