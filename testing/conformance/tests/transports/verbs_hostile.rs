@@ -24,7 +24,7 @@ const REMOTE: u8 = 9;
 /// Bytes of the payload that is to be read.
 const LEN: u64 = 4096;
 /// Segments that are sent in a poll; with a hello, fewer than a ring of slots holds.
-const AT_ONCE: usize = 12;
+const BURST: usize = 12;
 /// Polls until everything that can happen has.
 const POLLS: usize = 100;
 
@@ -188,7 +188,7 @@ fn exchange(takes: bool, mut sends: Option<usize>, segments: &[Vec<u8>]) -> Vict
             }
         }
         if is_connected && sends.is_none() {
-            for next in segments.by_ref().take(AT_ONCE) {
+            for next in segments.by_ref().take(BURST) {
                 let slot = pair.send_slot().expect("each poll completes what was sent");
                 slot[..next.len()].copy_from_slice(next);
                 pair.send_last(next.len()).and_then(|()| pair.flush()).expect("the connection is open");
