@@ -27,7 +27,8 @@ use std::sync::Arc;
 
 /// How often a device repeats a segment that is not acknowledged.
 const RETRIES: u8 = 7;
-/// Added to the number of a read, it is that of its work request; those that send have smaller ones.
+/// With the number of a read, this makes that of its work request; those that send have smaller
+/// ones.
 const READ: u64 = 1 << 15;
 /// How often a device tries again to send a segment for which the peer had no slot: without end,
 /// since the peer's host acknowledges.
@@ -326,8 +327,8 @@ impl QueuePair {
             others,
             ..SendWr::EMPTY
         };
-        // SAFETY: the queue pair is open. The piece is part of registered memory, which
-        // `reads` keeps until the read has completed or the queue pair is destroyed, or the slot for
+        // SAFETY: the queue pair is open. The piece is part of registered memory, which `reads`
+        // keeps until the read has completed or the queue pair is destroyed, or the slot for
         // copies, which nothing else uses.
         unsafe { joined.queue.domain.post_send(qp, &mut work) }
     }
