@@ -137,8 +137,8 @@ impl Incoming<'_> {
     }
 }
 
-/// The engine's name for the payload of an offer ([`LinkEvents::handle_offer`]), of which a link may
-/// bring several at a time.
+/// The engine's name for the payload of an offer ([`LinkEvents::handle_offer`]), of which a link
+/// may bring several at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferId {
     /// The number of its receive.
