@@ -21,7 +21,6 @@ use core::ptr::NonNull;
 use ofi_core::{Cause, Errno};
 use ofi_engine::transport::{Down, OfferId, RecvTarget};
 use ofi_memory::Buffer;
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -74,7 +73,7 @@ pub(super) struct Joined {
     chain: Chain,
     windows: Windows,
     /// Reads under way, by number.
-    reads: BTreeMap<u16, Read>,
+    reads: Vec<Option<Read>>,
     /// A slot for a read whose target the device cannot reach, once there was one.
     copies: Option<Slots>,
     /// The queue pair is destroyed.
@@ -221,7 +220,7 @@ impl QueuePair {
             leaving: Leaving::default(),
             chain: Chain::new(),
             windows: Windows::default(),
-            reads: BTreeMap::new(),
+            reads: Vec::new(),
             copies: None,
             is_stopped: false,
         });
@@ -304,7 +303,7 @@ impl QueuePair {
         let qp = self.id.pair();
         let missing = || io::Error::from(io::ErrorKind::NotConnected);
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
-        let read = joined.reads.get(&number).ok_or_else(missing)?;
+        let read = joined.reads.get(usize::from(number)).and_then(Option::as_ref).ok_or_else(missing)?;
         let (offset, from) = (read.part.start as u64, read.from);
         let (addr, lkey) = match &read.into {
             Destination::Registered(memory) => (memory.address() + offset, memory.lkey()),
@@ -337,7 +336,7 @@ impl QueuePair {
     /// reported.
     fn end_part(&mut self, number: u16) -> Work {
         let Some(joined) = &mut self.joined else { return Work::Sent };
-        let Some(read) = joined.reads.get_mut(&number) else { return Work::Sent };
+        let Some(Some(read)) = joined.reads.get_mut(usize::from(number)) else { return Work::Sent };
         if let (Destination::Copied(buffer), Some(copies)) = (&mut read.into, &joined.copies) {
             // SAFETY: the device has read the part, and has the slot no more.
             let bytes = unsafe { copies.bytes(0) };
@@ -355,11 +354,14 @@ impl QueuePair {
 
     /// Starts a read; without success the target comes back.
     fn start_read(&mut self, number: u16, read: Read) -> Result<(), (RecvTarget, io::Error)> {
-        let may = |joined: &&mut Joined| number < READS && !joined.reads.contains_key(&number) && !joined.is_stopped;
-        let Some(joined) = self.joined.as_mut().filter(may) else {
+        let at = usize::from(number);
+        let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped && number < READS) else {
             return Err((read.end(), io::ErrorKind::NotConnected.into()));
         };
-        joined.reads.insert(number, read);
+        if joined.reads.len() <= at {
+            joined.reads.resize_with(at + 1, || None);
+        }
+        joined.reads[at] = Some(read);
         self.post_read(number).or_else(|error| self.take_read(number).map_or(Ok(()), |target| Err((target, error))))
     }
 }
@@ -501,7 +503,7 @@ impl Pair for QueuePair {
     }
 
     fn take_read(&mut self, number: u16) -> Option<RecvTarget> {
-        self.joined.as_mut()?.reads.remove(&number).map(Read::end)
+        self.joined.as_mut()?.reads.get_mut(usize::from(number))?.take().map(Read::end)
     }
 
     fn stop(&mut self) -> Vec<RecvTarget> {
@@ -520,7 +522,7 @@ impl Pair for QueuePair {
         joined.queue.remove(number);
         (0..SENDS).for_each(|slot| joined.leaving.put_back(&joined.pool, slot));
         joined.pool.leave();
-        core::mem::take(&mut joined.reads).into_values().map(Read::end).collect()
+        joined.reads.drain(..).flatten().map(Read::end).collect()
     }
 
     fn reject(self, data: &[u8]) {
