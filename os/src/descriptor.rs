@@ -6,6 +6,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -106,6 +107,20 @@ impl Held {
         self.0.generation += 1;
         self.0.stale = true;
     }
+}
+
+/// Makes calls on a descriptor that would wait return [`io::ErrorKind::WouldBlock`].
+///
+/// # Errors
+/// The system's.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the command takes no argument.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    // SAFETY: the same, with flags as argument.
+    if flags < 0 || unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use super::library::Libraries;
 use core::ptr::{self, NonNull};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
+use ofi_os::descriptor::set_nonblocking;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// The shortest time that a device can wait before it tries again: 10 us.
@@ -54,7 +56,10 @@ impl Channel {
     pub(super) fn new(libraries: &'static Libraries, space: Space) -> io::Result<Arc<Self>> {
         // SAFETY: the call takes no arguments.
         let channel = not_null(unsafe { (libraries.cm.rdma_create_event_channel)() })?;
-        Ok(Arc::new(Self { libraries, channel, space }))
+        let channel = Self { libraries, channel, space };
+        // SAFETY: the channel lasts until the end of the function.
+        set_nonblocking(unsafe { BorrowedFd::borrow_raw(channel.descriptor()) })?;
+        Ok(Arc::new(channel))
     }
 
     pub(super) const fn raw(&self) -> *mut EventChannel {
@@ -82,8 +87,9 @@ impl Channel {
         if failed == 0 { not_null(id) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The next event. Only when the descriptor is readable, because it would wait. `owns`: the
-    /// queue pairs of this channel's identifiers share slots, and only this thread destroys them.
+    /// The next event, if there is one; a readable descriptor does not mean that, because the
+    /// library keeps some events to itself. `owns`: the queue pairs of this channel's identifiers
+    /// share slots, and only this thread destroys them.
     pub(super) fn next(&self, owns: bool) -> io::Result<Event> {
         let mut event: *mut CmEvent = ptr::null_mut();
         // SAFETY: the channel is open, and the place for the result is ours.
