@@ -322,9 +322,8 @@ impl RxContext {
         }
         match payload {
             Incoming::Complete(bytes) => {
-                if let Some(buffer) = &mut receive.buffer {
-                    buffer.write_at(at, bytes);
-                }
+                // The transport has the buffer of a message that was offered: no CTS is sent.
+                receive.buffer.as_mut().ok_or(STRAY)?.write_at(at, bytes);
                 self.data_is_here(peers, out, token, len);
                 Ok(Disposition::Done)
             }

@@ -10,7 +10,7 @@ use ofi_engine::transport::{
     Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState, Submitted, Token, Transport,
     Urgency, Verdict,
 };
-use ofi_engine::wire::frame::{Frame, Header, Violation};
+use ofi_engine::wire::frame::{AckMode, Frame, Header, MessageInfo, Violation};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Exposed, Message, Options, RealTime, Side, Target, expect, finish};
@@ -31,6 +31,10 @@ enum Item {
     Frame(Header, Vec<u8>),
     /// A frame whose payload stays with the sender; without bytes it cannot be read, only measured.
     Lent(Header, std::result::Result<Vec<u8>, usize>),
+    /// A request whose payload of that length the transport brings, until [`Self::Brought`].
+    Offer(Header, usize),
+    /// What the last offer brings; without bytes it cannot be read.
+    Brought(Option<Vec<u8>>),
 }
 
 type Queue = Arc<Mutex<VecDeque<Item>>>;
@@ -50,6 +54,8 @@ struct Lender {
     kept: Vec<(Token, Buffer, bool)>,
     /// The place of a message that cannot be read: it fails in the next poll.
     failing: Option<RecvTarget>,
+    /// The place of the last offer's payload.
+    offered: Option<RecvTarget>,
     /// Number of payloads that can be read before one that cannot.
     absent: Arc<Mutex<Option<usize>>>,
 }
@@ -66,6 +72,21 @@ impl Lender {
             Item::Frame(header, payload) => {
                 let place = events.handle_frame(LINK, &header, Incoming::Complete(&payload))?;
                 assert!(matches!(place, Disposition::Done));
+            }
+            Item::Offer(header, len) => {
+                if let Disposition::Into(target) = events.handle_offer(LINK, &header, len)? {
+                    self.offered = Some(target);
+                }
+            }
+            Item::Brought(bytes) => {
+                let mut target = self.offered.take().expect("the offer is wanted");
+                match bytes {
+                    Some(bytes) => {
+                        target.buffer.write_at(target.at, &bytes[..target.take]);
+                        events.handle_recv_done(LINK, target)?;
+                    }
+                    None => events.handle_recv_failed(LINK, target, absent()),
+                }
             }
             Item::Lent(header, payload) => {
                 let len = payload.as_ref().map_or_else(|len| *len, Vec::len);
@@ -156,6 +177,9 @@ impl Transport for Lender {
             let Some(item) = lock(&self.incoming).pop_front() else { return any };
             any = true;
             if let Err(violation) = self.take(item, events) {
+                if let Some(target) = self.offered.take() {
+                    events.handle_recv_retry(LINK, target);
+                }
                 events.handle_link_down(LINK, Down::violation(violation.0));
             }
         }
@@ -170,7 +194,7 @@ impl Transport for Lender {
         for (token, buffer, _) in std::mem::take(&mut self.kept) {
             events.handle_send_returned(LINK, token, buffer);
         }
-        if let Some(target) = self.failing.take() {
+        for target in [self.failing.take(), self.offered.take()].into_iter().flatten() {
             events.handle_recv_retry(LINK, target);
         }
     }
@@ -194,6 +218,8 @@ struct Scene {
     at: Box<dyn Fn(usize, usize) -> Target>,
     /// The indexes of the payloads of A and of B that cannot be read.
     absent: [Arc<Mutex<Option<usize>>>; 2],
+    /// What B gets from A.
+    to_b: Queue,
 }
 
 const LEN: usize = 4 << 20;
@@ -210,6 +236,7 @@ impl Scene {
                 incoming: incoming.clone(),
                 kept: Vec::new(),
                 failing: None,
+                offered: None,
                 absent: absent[usize::from(me) - 1].clone(),
             });
             let options = Options { nonce: [u8::try_from(me).expect("small"); 16], ..Options::default() };
@@ -221,7 +248,7 @@ impl Scene {
         let content: Vec<u8> = (0..LEN).map(|at| (at % 251).to_le_bytes()[0]).collect();
         let memory = b.expose(KEY, content.clone());
         let at = Box::new(move |from: usize, len| Target::new(to_b, KEY, from as u64, len));
-        Self { a, b, memory, content, at, absent }
+        Self { a, b, memory, content, at, absent, to_b: left }
     }
 
     /// Operations posted before and after the failure succeed. They exceed the outstanding requests
@@ -377,4 +404,67 @@ fn fenced_messages_of_absent_memory_fail_once_and_alone() {
     memory.close();
     a.close();
     b.close();
+}
+
+/// A scene in which B takes the payload of an offer that A has made by hand; its receive.
+fn offered(len: usize, fenced: bool) -> (Scene, usize) {
+    let mut scene = Scene::new();
+    let Scene { a, b, to_b, .. } = &mut scene;
+    let (send, receive) = (a.send(FiAddr(0), 7, vec![1]), b.receive(FiAddr(0), 7, 1));
+    expect(&RealTime, &mut [&mut *a, &mut *b], "the link opens", |sides| {
+        sides[0].is_done(send) && sides[1].is_done(receive)
+    });
+    let receive = b.receive(FiAddr(0), 7, len);
+    let ack = if fenced { AckMode::Delivery } else { AckMode::No };
+    let info = MessageInfo { tag: Some(7), data: None, ack, fenced, group: false };
+    lock(to_b).push_back(Item::Offer(Frame::Rts { id: 9, len: len as u64, info }.encode(), len));
+    b.progress();
+    assert!(b.outcome(receive).is_none(), "its payload is on the way");
+    (scene, receive)
+}
+
+/// Data frames cannot complete a receive whose payload the transport brings: it would still write
+/// there.
+#[test]
+fn data_for_a_receive_that_an_offer_fills_ends_the_link() {
+    // The numbers of receives are small, so a peer can guess them.
+    for token in 0..4 {
+        let (Scene { mut a, mut b, memory, to_b, .. }, receive) = offered(100, false);
+        lock(&to_b).push_back(Item::Frame(Frame::Data { token }.encode(), vec![3; 100]));
+        expect(&RealTime, &mut [&mut b], "the receive fails", |sides| sides[0].outcome(receive).is_some());
+        let outcome = b.outcome(receive).expect("it has ended").as_ref();
+        assert_eq!(outcome.map(|_| ()).map_err(|failure| failure.cause), Err(Cause::Violation), "token {token}");
+        memory.close();
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn an_offer_that_cannot_be_read_fails_alone() {
+    for fenced in [false, true] {
+        let (Scene { mut a, mut b, memory, to_b, .. }, receive) = offered(1000, fenced);
+        lock(&to_b).push_back(Item::Brought(None));
+        b.progress();
+        let failure = b.outcome(receive).expect("it has ended").as_ref().expect_err("it could not be read");
+        assert_eq!(failure.errno, Errno::EFAULT);
+        // No fence is left that the next ones would meet.
+        let info = MessageInfo { tag: Some(7), data: None, ack: AckMode::Delivery, fenced: true, group: false };
+        for id in 10..40 {
+            let receive = b.receive(FiAddr(0), 7, 1000);
+            lock(&to_b).push_back(Item::Offer(Frame::Rts { id, len: 1000, info }.encode(), 1000));
+            lock(&to_b).push_back(Item::Brought(None));
+            b.progress();
+            assert!(b.outcome(receive).is_some_and(|outcome| outcome.is_err()));
+        }
+        let receive = b.receive(FiAddr(0), 7, 1000);
+        let info = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false, group: false };
+        lock(&to_b).push_back(Item::Offer(Frame::Rts { id: 50, len: 1000, info }.encode(), 1000));
+        lock(&to_b).push_back(Item::Brought(Some(vec![5; 1000])));
+        b.progress();
+        assert!(b.is_done(receive) && b.finished(receive)[0].bytes == vec![5; 1000]);
+        memory.close();
+        a.close();
+        b.close();
+    }
 }
