@@ -269,6 +269,9 @@ pub trait Transport: Send + Sized + 'static {
     /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try; 0 for
     /// a transport without it.
     const INLINE_MAX: usize = 0;
+    /// Whether acknowledgments should wait for a frame of the application's that they can leave
+    /// with. Not where each frame is passed on by itself at once and costs little.
+    const COMBINES_FRAMES: bool = Self::INLINE_MAX == 0;
     /// The longest message that [`Transport::offer`] is asked to take, in bytes.
     const MAX_OFFER: usize = MAX_PAYLOAD;
     /// The longest payload of a frame of a one-sided write, in bytes, at most [`MAX_PAYLOAD`]. A
@@ -296,8 +299,8 @@ pub trait Transport: Send + Sized + 'static {
         self.submit(link, header, payload, urgency).into()
     }
     /// Sends a frame with the first `len` bytes of a buffer, if no frame is queued before it and no
-    /// part of it has to be kept. False: nothing has happened. For transports with an
-    /// [`Transport::INLINE_MAX`].
+    /// part of it has to be kept. False: nothing has happened, or the link is broken and the frame
+    /// not sent. For transports with an [`Transport::INLINE_MAX`].
     #[inline(always)]
     fn try_submit_fast(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
         false

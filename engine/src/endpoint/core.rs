@@ -113,6 +113,9 @@ impl<K: LockKind> Core<K> {
     /// remembered. On false nothing has changed, and [`Self::send`] handles the operation.
     #[inline(always)]
     pub(super) fn try_send_fast<T: Transport>(&mut self, transport: &mut T, op: &SendOp, admitted: Admitted) -> bool {
+        if T::COMBINES_FRAMES && self.peers.agenda.watches_replies() {
+            return false;
+        }
         let Some(peer) = self.known_peer(op.dest) else { return false };
         self.tx.try_send_fast(&mut self.peers, &self.out, transport, (peer, op, admitted))
     }

@@ -146,10 +146,9 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     }
 
     /// Sends what is held back for a caller that may not poll again soon, but leaves the
-    /// acknowledgments that a reply is expected to take along. A transport with a fast path passes
-    /// each frame on by itself: they would save nothing, and the fast path does not look for them.
+    /// acknowledgments that a reply is expected to take along, where that saves something.
     pub(super) fn flush_for_reader(&mut self) {
-        if T::INLINE_MAX > 0 {
+        if !T::COMBINES_FRAMES {
             self.flush_all();
         } else if self.core.peers.agenda.flushes_deferred() {
             self.flush_all();

@@ -5,7 +5,6 @@ use super::inner::Inner;
 use super::life::Life;
 use crate::av::Reader;
 use crate::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, RmaOp, SendOp};
-use crate::progress::set::Pollable;
 use crate::rx::shared::Notified;
 use crate::transport::Transport;
 use crate::tx::{Admitted, How};
@@ -109,10 +108,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         let wants_poll = inner.transport.as_ref().is_some_and(Transport::wants_poll);
         drop(inner);
-        self.mark_ready();
         if wants_poll {
-            self.poll();
+            self.poll_once();
         }
+        self.mark_ready();
     }
 
     /// Has the endpoint polled. A sleeping thread is woken if what was posted is not sent, or the

@@ -11,6 +11,20 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Ordering;
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
+    /// Makes progress.
+    pub(super) fn poll_once(&self) -> PollOutcome {
+        let mut inner = K::lock(&self.inner);
+        let outcome = inner.poll();
+        if outcome.active {
+            // Relaxed: the lock orders it before the flush that clears it.
+            self.unflushed.store(true, Ordering::Relaxed);
+        }
+        if outcome.active && self.ready_flag.is_slept_on() {
+            self.hand_on_poll(inner);
+        }
+        outcome
+    }
+
     /// Called after an operation while a thread sleeps on this endpoint: sends now, and wakes the
     /// thread if that leaves work, or the deadline moved earlier.
     #[cold]
@@ -46,17 +60,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 
 impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn poll(&self) -> PollOutcome {
-        let mut inner = K::lock(&self.inner);
-        let outcome = inner.poll();
-        if outcome.active {
-            // Relaxed: the lock orders it before the flush that clears it.
-            self.unflushed.store(true, Ordering::Relaxed);
-        }
+        let outcome = self.poll_once();
         if self.auto.is_some() {
             self.polls.add();
-        }
-        if outcome.active && self.ready_flag.is_slept_on() {
-            self.hand_on_poll(inner);
         }
         outcome
     }
