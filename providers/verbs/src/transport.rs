@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REFUSED: Duration = Duration::from_secs(5);
 /// Batches of completions of a poll.
 const BATCHES: usize = 8;
-/// The longest payload that is worth the fast path, in bytes.
+/// The longest frame that is worth the fast path, in bytes.
 const INLINE_MAX: usize = 1024;
 /// Bits of a key that are the slot of its link.
 const SLOT_BITS: u64 = (1 << 24) - 1;
@@ -99,6 +99,8 @@ struct Scratch<D: Device> {
 struct Link<P: Pair> {
     conn: Conn<P>,
     state: State,
+    /// Frames wait on it.
+    waits: bool,
 }
 
 #[derive(Debug)]
@@ -197,6 +199,7 @@ impl<D: Device> VerbsTransport<D> {
             self.deadlines.remove(&(deadline, slot));
         }
         self.pace.unsettled -= usize::from(!matches!(link.state, State::Open));
+        self.pace.waiting -= usize::from(link.waits);
         if matches!(link.state, State::Silent) {
             self.forget_half_open(link.conn.pair.key());
         }
@@ -225,7 +228,7 @@ impl<D: Device> VerbsTransport<D> {
     fn push(&mut self, slot: usize) {
         let Some(link) = self.links.get_mut(slot) else { return };
         link.conn.push(|report| self.reports.push((id(slot), report)));
-        self.pace.blocked |= link.conn.is_waiting();
+        self.pace.count_waiting(&mut link.waits, link.conn.is_waiting());
         if link.conn.is_broken() {
             self.broken.push(slot);
         }
@@ -271,7 +274,7 @@ impl<D: Device> VerbsTransport<D> {
         self.half_open.push_back(HalfOpen { key: pair.key(), since: now, cost });
         let mut conn = Conn::new(pair, from);
         conn.grant(grant);
-        self.insert(Link { conn, state: State::Silent });
+        self.insert(Link { conn, state: State::Silent, waits: false });
     }
 
     /// Handles an event of the connection manager, except that ends wait.
@@ -394,7 +397,6 @@ impl<D: Device> VerbsTransport<D> {
         events: &mut impl LinkEvents,
         asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
     ) -> bool {
-        self.pace.blocked = false;
         let mut any = !self.reports.is_empty();
         let device = &self.device;
         if self.pace.looks(|| device.tick()) {
@@ -430,6 +432,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
     type Request = Pending<D::Pair>;
     const POLLED: bool = true;
     const INLINE_MAX: usize = INLINE_MAX;
+    const COMBINES_FRAMES: bool = true;
     const MAX_OFFER: usize = MAX_OFFER;
     const MAX_WRITE: usize = MAX_PAYLOAD;
 
@@ -443,7 +446,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
         let pair = pair.map_err(|error| Error::os(error, format!("connect to {to}")))?;
         let deadline = self.device.now() + self.settings.connect_deadline;
         let state = State::Connecting { hello: hello.to_vec(), deadline };
-        Ok(id(self.insert(Link { conn: Conn::new(pair, *to), state })))
+        Ok(id(self.insert(Link { conn: Conn::new(pair, *to), state, waits: false })))
     }
 
     fn accept(&mut self, request: Pending<D::Pair>, hello: &[u8]) -> Result<LinkId> {
@@ -451,7 +454,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
         let slot = self.next_slot();
         self.device.attach(slot, &mut conn.pair).map_err(|error| Error::os(error, "accept a connection"))?;
         conn.enqueue(Kind::Answer, None, hello.to_vec());
-        let slot = self.insert(Link { conn, state: State::Open });
+        let slot = self.insert(Link { conn, state: State::Open, waits: false });
         self.pace.look = true;
         self.push(slot);
         Ok(id(slot))
@@ -462,7 +465,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
     }
 
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, _: Urgency) -> Submitted {
-        let Some(Link { conn, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
+        let Some(Link { conn, waits, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
         if !payload.inject && payload.len >= self.settings.read_known_from {
             if self.settings.has_read(&conn.pair, payload.buffer.as_ref(), payload.from, payload.len) {
                 if conn.expose(Exposure::Remote, header, &mut payload) {
@@ -474,7 +477,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
             }
         }
         let submitted = conn.submit(header, payload);
-        self.pace.blocked |= conn.is_waiting();
+        self.pace.count_waiting(waits, conn.is_waiting());
         if conn.is_broken() {
             self.broken.push(link.index());
         }
@@ -483,7 +486,9 @@ impl<D: Device> Transport for VerbsTransport<D> {
 
     #[inline]
     fn try_submit_fast(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
-        self.links.get_mut(link.index()).is_some_and(|Link { conn, .. }| conn.try_submit_fast(header, buffer, len))
+        // Frames that wait want a poll, which only the other way leads to.
+        let mut conn = self.links.get_mut(link.index()).map(|link| &mut link.conn);
+        self.pace.waiting == 0 && conn.as_mut().is_some_and(|conn| conn.try_submit_fast(header, buffer, len))
     }
 
     fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
@@ -555,12 +560,16 @@ impl<D: Device> Transport for VerbsTransport<D> {
         self.device.arm() || self.pace.more || !self.reports.is_empty() || !self.broken.is_empty()
     }
 
+    fn note_events(&mut self) {
+        self.pace.look = true;
+    }
+
     fn disarm(&mut self) {
         self.device.disarm();
     }
 
     fn wants_poll(&self) -> bool {
-        self.pace.blocked
+        self.pace.waiting > 0
     }
 
     fn now(&self) -> Instant {

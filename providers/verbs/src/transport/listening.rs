@@ -45,7 +45,7 @@ impl<D: Device> Listener for VerbsTransport<D> {
         let slot = self.next_slot();
         // If this fails, the peer finds the connection ended.
         if self.device.attach(slot, &mut conn.pair).is_ok() {
-            let slot = self.insert(Link { conn, state: State::Silent });
+            let slot = self.insert(Link { conn, state: State::Silent, waits: false });
             self.refuse_link(slot, hello.to_vec());
             self.push(slot);
             self.device.wake();

@@ -18,14 +18,23 @@ pub(super) struct Pace {
     looked: Instant,
     /// The last poll ended before the queues were empty.
     pub(super) more: bool,
-    /// Frames wait, perhaps for the completions of others, which a poll finds.
-    pub(super) blocked: bool,
+    /// Links on which frames wait, perhaps for the completions of others, which a poll finds.
+    pub(super) waiting: usize,
 }
 
 impl Pace {
     /// Of a transport whose first poll looks for events.
     pub(super) const fn new(tick: Instant) -> Self {
-        Self { polls: 0, unsettled: 0, look: true, looked: tick, more: false, blocked: false }
+        Self { polls: 0, unsettled: 0, look: true, looked: tick, more: false, waiting: 0 }
+    }
+
+    /// Counts a link if frames wait on it; `counted` is whether it is.
+    #[inline]
+    pub(super) fn count_waiting(&mut self, counted: &mut bool, waits: bool) {
+        if *counted != waits {
+            *counted = waits;
+            self.waiting = if waits { self.waiting + 1 } else { self.waiting - 1 };
+        }
     }
 
     /// Whether this poll looks for the connection manager's events.

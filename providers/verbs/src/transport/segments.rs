@@ -70,7 +70,7 @@ impl<D: Device> VerbsTransport<D> {
         events: &mut impl LinkEvents,
         asked: Option<&mut Vec<ConnectRequest<Pending<D::Pair>>>>,
     ) -> core::result::Result<(), Down> {
-        let Link { conn, state } = &mut self.links[slot];
+        let Link { conn, state, .. } = &mut self.links[slot];
         let (link, remote) = (id(slot), conn.remote);
         let (mut hello, mut is_open, mut rest) = (None, false, None);
         let received = conn.receive(arrival, |arriving, segment| match (segment.kind, &*state) {
