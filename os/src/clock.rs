@@ -19,7 +19,7 @@ pub fn now() -> Instant {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// The same as of the system's last tick, a few milliseconds ago at most. Cheap on every machine,
+/// The same as of the system's last tick, at most 10 ms ago. Cheap on every machine,
 /// where the exact time may take a system call.
 #[inline]
 pub fn tick() -> Instant {

@@ -17,6 +17,7 @@ mod packets;
 mod pair;
 mod pool;
 mod queue;
+mod reads;
 mod window;
 
 use crate::device::{Device, Event, REGISTERED, SHARING};

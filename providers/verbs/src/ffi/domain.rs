@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::layout::{
-    Context, DEVICE_WINDOWS_OF_PAIRS, DeviceAttr, Pd, Qp, RecvWr, SendWr, Srq, TRANSPORT_IWARP, VENDOR_RXE,
-    WC_WITH_INV, WC_WITH_INV_OF_RXE, WorkCompletion,
+    Context, DEVICE_WINDOWS_OF_PAIRS, DeviceAttr, Pd, QP_MAX_QP_RD_ATOMIC, QPT_RC, Qp, QpAttr, QpInitAttr, RecvWr,
+    SendWr, Srq, TRANSPORT_IWARP, VENDOR_RXE, WC_WITH_INV, WC_WITH_INV_OF_RXE, WorkCompletion,
 };
 use super::library::Libraries;
 use core::ptr::{self, NonNull};
@@ -83,6 +83,20 @@ impl Domain {
         let post = post.ok_or(io::ErrorKind::Unsupported)?;
         // SAFETY: by this function's contract; the place for the work that fails is ours.
         returned(unsafe { post(srq, work, &mut ptr::null_mut()) })
+    }
+
+    /// How many reads of a connected queue pair both devices carry out at once.
+    ///
+    /// # Safety
+    /// The queue pair is open and of this device.
+    pub(super) unsafe fn reads_at_once(&self, qp: *mut Qp) -> u16 {
+        let (mut attributes, mut made) =
+            (QpAttr::EMPTY, QpInitAttr::new(QPT_RC, (ptr::null_mut(), 0), (ptr::null_mut(), 0)));
+        let query = self.libraries.verbs.ibv_query_qp;
+        // SAFETY: by this function's contract; both places for results are ours. If the call fails,
+        // it is one at a time.
+        unsafe { query(qp, &mut attributes, QP_MAX_QP_RD_ATOMIC, &mut made) };
+        u16::from(attributes.max_rd_atomic)
     }
 
     /// Whether the device has shared receive queues.

@@ -113,18 +113,33 @@ impl SrqInitAttr {
 /// `struct ibv_qp_attr`, as far as it is used.
 #[repr(C)]
 pub(crate) struct QpAttr {
-    before_timer: [u32; 32],
+    before_reads: [u32; 31],
+    before_depth: [u8; 2],
+    /// Reads of this side that may be under way.
+    pub(crate) max_rd_atomic: u8,
+    max_dest_rd_atomic: u8,
     min_rnr_timer: u8,
     behind_timer: [u8; 15],
 }
 
 impl QpAttr {
+    pub(crate) const EMPTY: Self = Self {
+        before_reads: [0; 31],
+        before_depth: [0; 2],
+        max_rd_atomic: 0,
+        max_dest_rd_atomic: 0,
+        min_rnr_timer: 0,
+        behind_timer: [0; 15],
+    };
+
     /// For [`QP_MIN_RNR_TIMER`].
     pub(crate) const fn with_timer(min_rnr_timer: u8) -> Self {
-        Self { before_timer: [0; 32], min_rnr_timer, behind_timer: [0; 15] }
+        Self { min_rnr_timer, ..Self::EMPTY }
     }
 }
 
+/// `IBV_QP_MAX_QP_RD_ATOMIC`.
+pub(crate) const QP_MAX_QP_RD_ATOMIC: c_int = 0x2000;
 /// `IBV_QP_MIN_RNR_TIMER`.
 pub(crate) const QP_MIN_RNR_TIMER: c_int = 0x8000;
 

@@ -54,6 +54,7 @@ functions! {
         ibv_create_srq(*mut Pd, *mut SrqInitAttr) -> *mut Srq;
         ibv_destroy_srq(*mut Srq) -> c_int;
         ibv_modify_qp(*mut Qp, *mut QpAttr, c_int) -> c_int;
+        ibv_query_qp(*mut Qp, *mut QpAttr, c_int, *mut QpInitAttr) -> c_int;
         ibv_get_cq_event(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
         ibv_ack_cq_events(*mut Cq, u32);
         ibv_query_port(*mut Context, u8, *mut PortAttr) -> c_int;

@@ -12,14 +12,14 @@ use super::layout::{
 use super::memory::{Memory, Registered, Slots, range_of};
 use super::pool::{Arrived, Pool, SendSlot};
 use super::queue::Queue;
+use super::reads::{Destination, Read, Reads};
 use super::window::{Lent, WINDOWS, Windows};
 use crate::device::{Exposed, Pair, Place, READS, RECEIVES, Ring, SENDS, SLOT, Work};
 use crate::kept::Access;
 use core::ffi::c_void;
-use core::ops::Range;
 use core::ptr::NonNull;
 use ofi_core::{Cause, Errno};
-use ofi_engine::transport::{Down, OfferId, RecvTarget};
+use ofi_engine::transport::{Down, RecvTarget};
 use ofi_memory::Buffer;
 use std::io;
 use std::sync::Arc;
@@ -33,11 +33,8 @@ const READ: u64 = 1 << 15;
 /// since the peer's host acknowledges.
 const ALWAYS: u8 = 7;
 /// Reads of a connection that the devices carry out at a time: as many as both can
-/// (RDMA_MAX_RESP_RES of rdma/rdma_cma.h). Further ones wait in the queue pair.
+/// (RDMA_MAX_RESP_RES of rdma/rdma_cma.h).
 const MOST_AT_ONCE: u8 = u8::MAX;
-/// Bytes that are read at once into registered memory: less than the longest message of any device
-/// (8 MiB on rxe).
-const PIECE: usize = 4 << 20;
 
 /// How far connecting has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +69,7 @@ pub(super) struct Joined {
     leaving: Leaving,
     chain: Chain,
     windows: Windows,
-    /// Reads under way, by number.
-    reads: Vec<Option<Read>>,
+    reads: Reads,
     /// A slot for a read whose target the device cannot reach, once there was one.
     copies: Option<Slots>,
     /// The queue pair is destroyed.
@@ -107,53 +103,6 @@ impl Leaving {
             self.held -= 1;
             pool.put(slot, self.held);
         }
-    }
-}
-
-/// A read of the peer's memory. Dropped after the queue pair is destroyed.
-#[derive(Debug)]
-struct Read {
-    into: Destination,
-    from: Place,
-    /// Of the target: where the payload goes in its buffer, and how many bytes of it.
-    at: usize,
-    take: usize,
-    /// The part that the device is reading, or will.
-    part: Range<usize>,
-    /// A part could not be copied to the target.
-    is_unwritable: bool,
-    /// The engine's name for the payload.
-    offer: Option<OfferId>,
-}
-
-/// Where the device puts what it reads.
-#[derive(Debug)]
-enum Destination {
-    Registered(Registered),
-    /// Into the slot for that; from there it is copied.
-    Copied(Buffer),
-}
-
-impl Read {
-    fn new(into: Destination, from: Place, (at, take): (usize, usize), offer: Option<OfferId>) -> Self {
-        let mut read = Self { into, from, at, take, part: 0..0, is_unwritable: false, offer };
-        read.advance();
-        read
-    }
-
-    /// Goes on to the next part; false if there is none.
-    fn advance(&mut self) -> bool {
-        let most = if matches!(self.into, Destination::Registered(_)) { PIECE } else { SLOT };
-        self.part = self.part.end..self.take.min(self.part.end + most);
-        !self.part.is_empty()
-    }
-
-    fn end(self) -> RecvTarget {
-        let buffer = match self.into {
-            Destination::Registered(memory) => memory.end(),
-            Destination::Copied(buffer) => buffer,
-        };
-        RecvTarget { buffer, at: self.at, take: self.take, offer: self.offer }
     }
 }
 
@@ -220,7 +169,7 @@ impl QueuePair {
             leaving: Leaving::default(),
             chain: Chain::new(),
             windows: Windows::default(),
-            reads: Vec::new(),
+            reads: Reads::default(),
             copies: None,
             is_stopped: false,
         });
@@ -298,12 +247,20 @@ impl QueuePair {
         if is_added { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
+    /// Has the device read what it can now.
+    fn post_reads(&mut self) -> io::Result<()> {
+        while let Some(number) = self.joined.as_mut().and_then(|joined| joined.reads.next()) {
+            self.post_read(number)?;
+        }
+        Ok(())
+    }
+
     /// Has the device read the next part of the peer's memory.
     fn post_read(&mut self, number: u16) -> io::Result<()> {
         let qp = self.id.pair();
         let missing = || io::Error::from(io::ErrorKind::NotConnected);
         let joined = self.joined.as_mut().filter(|joined| !joined.is_stopped).ok_or_else(missing)?;
-        let read = joined.reads.get(usize::from(number)).and_then(Option::as_ref).ok_or_else(missing)?;
+        let read = joined.reads.get(number).ok_or_else(missing)?;
         let (offset, from) = (read.part.start as u64, read.from);
         let (addr, lkey) = match &read.into {
             Destination::Registered(memory) => (memory.address() + offset, memory.lkey()),
@@ -336,33 +293,37 @@ impl QueuePair {
     /// reported.
     fn end_part(&mut self, number: u16) -> Work {
         let Some(joined) = &mut self.joined else { return Work::Sent };
-        let Some(Some(read)) = joined.reads.get_mut(usize::from(number)) else { return Work::Sent };
+        joined.reads.part_done();
+        let Some(read) = joined.reads.get_mut(number) else { return Work::Sent };
         if let (Destination::Copied(buffer), Some(copies)) = (&mut read.into, &joined.copies) {
             // SAFETY: the device has read the part, and has the slot no more.
             let bytes = unsafe { copies.bytes(0) };
             let bytes = &bytes[..read.part.len()];
             read.is_unwritable |= buffer.write_at(read.at + read.part.start, bytes) != bytes.len();
         }
-        if !read.advance() {
-            return Work::Read { number, is_whole: !read.is_unwritable };
+        let goes_on = read.advance();
+        let work = if goes_on { Work::Sent } else { Work::Read { number, is_whole: !read.is_unwritable } };
+        if goes_on {
+            joined.reads.go_on(number);
         }
-        match self.post_read(number) {
-            Ok(()) => Work::Sent,
+        match self.post_reads() {
+            Ok(()) => work,
             Err(error) => Work::Failed(self.unusable(&error)),
         }
     }
 
     /// Starts a read; without success the target comes back.
     fn start_read(&mut self, number: u16, read: Read) -> Result<(), (RecvTarget, io::Error)> {
-        let at = usize::from(number);
+        let qp = self.id.pair();
         let Some(joined) = self.joined.as_mut().filter(|joined| !joined.is_stopped && number < READS) else {
             return Err((read.end(), io::ErrorKind::NotConnected.into()));
         };
-        if joined.reads.len() <= at {
-            joined.reads.resize_with(at + 1, || None);
+        if !joined.reads.is_depth_known() {
+            // SAFETY: the queue pair is open.
+            joined.reads.set_depth(unsafe { joined.queue.domain.reads_at_once(qp) });
         }
-        joined.reads[at] = Some(read);
-        self.post_read(number).or_else(|error| self.take_read(number).map_or(Ok(()), |target| Err((target, error))))
+        joined.reads.add(number, read);
+        self.post_reads().or_else(|error| self.take_read(number).map_or(Ok(()), |target| Err((target, error))))
     }
 }
 
@@ -503,7 +464,7 @@ impl Pair for QueuePair {
     }
 
     fn take_read(&mut self, number: u16) -> Option<RecvTarget> {
-        self.joined.as_mut()?.reads.get_mut(usize::from(number))?.take().map(Read::end)
+        self.joined.as_mut()?.reads.take(number).map(Read::end)
     }
 
     fn stop(&mut self) -> Vec<RecvTarget> {
@@ -522,7 +483,7 @@ impl Pair for QueuePair {
         joined.queue.remove(number);
         (0..SENDS).for_each(|slot| joined.leaving.put_back(&joined.pool, slot));
         joined.pool.leave();
-        joined.reads.drain(..).flatten().map(Read::end).collect()
+        joined.reads.end().map(Read::end).collect()
     }
 
     fn reject(self, data: &[u8]) {

@@ -193,6 +193,7 @@ impl Pool {
         state.shares.leave();
         state.gone += 1;
         state.own = None;
+        self.note_short(&state);
     }
 
     /// A slot for a connection that holds so many; `None` if it has to wait for its own.

@@ -112,7 +112,7 @@ pub(super) struct Windows {
 
 impl Windows {
     /// Lets the peer read memory. `post` takes the work that opens a window to it, unless there is
-    /// no room.
+    /// no room. It is posted before the next call.
     pub(super) fn lend(
         &mut self,
         domain: &Arc<Domain>,
@@ -123,6 +123,7 @@ impl Windows {
             Ok(window) => window,
             Err(error) => return Err((memory.end(), error)),
         };
+        debug_assert_eq!(self.unposted, 0, "each payload is named by a segment, which is posted");
         if !post(window.opening(&memory)) {
             self.spare.push(window);
             return Err((memory.end(), io::ErrorKind::WouldBlock.into()));
