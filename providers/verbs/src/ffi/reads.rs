@@ -1,5 +1,5 @@
-//! The reads of the peer's memory that a queue pair has under way, no more at once than both devices
-//! carry out: the next one would hold up the segments behind it.
+//! The reads of the peer's memory that a queue pair has under way, no more at once than both
+//! devices carry out: the next one would hold up the segments behind it.
 
 use super::memory::Registered;
 use crate::device::{Place, SLOT};
