@@ -30,8 +30,8 @@ pub(super) enum ReceiveStage {
     Posted,
     /// It has a message, whose payload is arriving in its buffer or in an unexpected message.
     Matched,
-    /// The CTS is sent, or the transport brings the payload of an offer. Boxed, so that the receives
-    /// of short messages stay small.
+    /// The CTS is sent, or the transport brings the payload of an offer. Boxed, so that the
+    /// receives of short messages stay small.
     Rendezvous(Box<RendezvousRecv>),
 }
 
