@@ -250,7 +250,12 @@ impl QueuePair {
     /// Has the device read what it can now.
     fn post_reads(&mut self) -> io::Result<()> {
         while let Some(number) = self.joined.as_mut().and_then(|joined| joined.reads.next()) {
-            self.post_read(number)?;
+            let posted = self.post_read(number);
+            if posted.is_err() {
+                // No completion will come.
+                self.joined.iter_mut().for_each(|joined| joined.reads.part_done());
+                return posted;
+            }
         }
         Ok(())
     }
