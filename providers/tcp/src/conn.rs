@@ -128,6 +128,13 @@ pub(crate) enum ReadError {
     Refused,
 }
 
+/// Reports a payload that is complete in its target.
+#[inline(never)]
+pub(crate) fn report_placed(reader: &mut Reader, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
+    let Some(target) = reader.take_placed() else { return Ok(()) };
+    events.handle_recv_done(link, target).map_err(ReadError::Violation)
+}
+
 /// Parses `input` and reports its records to `events`.
 pub(crate) fn parse<S>(
     conn: &mut Conn<S>,
@@ -147,7 +154,7 @@ pub(crate) fn parse<S>(
             Record::Nothing if at == input.len() => return Ok(()),
             // A dropped payload has ended; more input follows.
             Record::Nothing => {}
-            Record::Placed(target) => events.handle_recv_done(link, target).map_err(ReadError::Violation)?,
+            Record::Placed => report_placed(&mut conn.reader, link, events)?,
             Record::Frame(header, payload) => {
                 if !matches!(conn.state, State::Open) {
                     return Err(ReadError::Violation(Violation("frame received before the hello")));

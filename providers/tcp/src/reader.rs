@@ -29,8 +29,9 @@ pub enum Record<'a> {
     Hello(&'a [u8]),
     /// A frame. If its payload is [`Incoming::Streaming`], call [`Reader::place`] next.
     Frame(&'a [u8], Incoming<'a>),
-    /// A streamed payload is complete in its target.
-    Placed(RecvTarget),
+    /// A streamed payload is complete in its target: [`Reader::take_placed`]. Without the target,
+    /// which is large, the records of short messages move fast.
+    Placed,
 }
 
 /// A parsed prefix.
@@ -183,14 +184,20 @@ impl Reader {
     }
 
     fn end_body(&mut self) -> Record<'static> {
-        if self.body.as_ref().is_some_and(|body| body.left > 0) {
-            return Record::Nothing;
-        }
-        match self.body.take() {
+        match &self.body {
+            Some(Body { left: 0, target: Some(_), .. }) => Record::Placed,
+            Some(Body { left: 1.., .. }) | None => Record::Nothing,
             // A dropped payload ends without a record; the caller continues.
-            Some(Body { target: None, .. }) | None => Record::Nothing,
-            Some(Body { target: Some(target), .. }) => Record::Placed(target),
+            Some(Body { left: 0, target: None, .. }) => {
+                self.body = None;
+                Record::Nothing
+            }
         }
+    }
+
+    /// Takes the target of a payload that is complete.
+    pub fn take_placed(&mut self) -> Option<RecvTarget> {
+        self.body.take()?.target
     }
 
     /// The target for receiving the rest of a payload without a copy, the bytes placed so far, and
@@ -259,7 +266,8 @@ mod tests {
                     Record::Hello(bytes) => out.push((vec![], bytes.to_vec())),
                     Record::Frame(header, Incoming::Complete(bytes)) => out.push((header.to_vec(), bytes.to_vec())),
                     Record::Frame(header, Incoming::Streaming(len)) => coming = Some((header.to_vec(), len)),
-                    Record::Placed(target) => {
+                    Record::Placed => {
+                        let target = reader.take_placed().expect("its payload is in place");
                         let Buffer::Owned(bytes) = target.buffer else { unreachable!() };
                         out.last_mut().unwrap().1 = bytes;
                     }

@@ -155,7 +155,8 @@ impl Raw {
             let (record, used) = self.reader.next(bytes)?;
             match record {
                 Record::Nothing if used == bytes.len() => return Ok(true),
-                Record::Nothing | Record::Placed(_) => {}
+                Record::Nothing => {}
+                Record::Placed => drop(self.reader.take_placed()),
                 Record::Hello(hello) => received.push(Received::Hello(Box::new(Hello::parse(hello)?))),
                 Record::Frame(header, Incoming::Complete(payload)) => {
                     received.push(Received::Frame(Frame::parse(header)?, payload.to_vec()));

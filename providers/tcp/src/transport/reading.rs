@@ -1,7 +1,7 @@
 //! Reads connections and enforces their deadlines.
 
 use super::{AUDITS, FIRST_STAGING, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
-use crate::conn::{AUDIT, ReadError, State, parse, receive_direct};
+use crate::conn::{AUDIT, ReadError, State, parse, receive_direct, report_placed};
 use crate::net::{Net, vouches};
 use crate::reader::Record;
 use crate::writer::COPY;
@@ -58,7 +58,7 @@ impl<N: Net> TcpTransport<N> {
             let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
             let result = if direct {
                 match conn.reader.direct_done(count) {
-                    Record::Placed(target) => events.handle_recv_done(id(slot), target).map_err(ReadError::Violation),
+                    Record::Placed => report_placed(&mut conn.reader, id(slot), events),
                     _ => Ok(()),
                 }
             } else {
