@@ -5,6 +5,7 @@
 //! reports the event borrows the transport as a whole, so answers wait until it returns.
 
 use crate::wire::frame::{Header, MAX_PAYLOAD, MOST_EAGER, Violation};
+use core::num::NonZeroU64;
 use core::time::Duration;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -140,11 +141,25 @@ impl Incoming<'_> {
 /// The engine's name for the payload of an offer ([`LinkEvents::handle_offer`]), of which a link
 /// may bring several at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfferId {
-    /// The number of its receive.
-    pub receive: u32,
+pub struct OfferId(NonZeroU64);
+
+impl OfferId {
+    /// The name of what goes to a receive, below 2^32 - 1, from the message with this number on the
+    /// link. One word, because a target is moved with each record that arrives.
+    pub const fn new(receive: u32, message: u32) -> Self {
+        Self(NonZeroU64::MIN.saturating_add((receive as u64) << 32 | message as u64))
+    }
+
+    /// The number of the receive.
+    pub const fn receive(self) -> u32 {
+        ((self.0.get() - 1) >> 32) as u32
+    }
+
     /// The message's number on the link.
-    pub message: u32,
+    pub const fn message(self) -> u32 {
+        let [a, b, c, d, ..] = (self.0.get() - 1).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
 }
 
 /// Where the transport places an arriving payload.

@@ -12,6 +12,7 @@ use ofi_sync::primitive::Ordering;
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Makes progress.
+    #[inline(always)]
     pub(super) fn poll_once(&self) -> PollOutcome {
         let mut inner = K::lock(&self.inner);
         let outcome = inner.poll();

@@ -19,14 +19,14 @@ use ofi_sync::lock::LockKind;
 pub(super) const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
 
 impl RxContext {
-    /// Fast path: a short message that matches the oldest posted receive and fits into it.
+    /// Fast path: a short tagged message that matches the oldest posted receive and fits into it.
     /// On false nothing has changed, and the frame is handled as any other.
     #[inline(always)]
     pub(crate) fn try_recv_fast<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
-        (id, tag, bytes): (LinkId, Option<u64>, &[u8]),
+        (id, tag, bytes): (LinkId, u64, &[u8]),
     ) -> bool {
         let cost = cost_of(bytes.len());
         if !peers.is_av_known() || out.tells_addrs() {
@@ -34,8 +34,7 @@ impl RxContext {
         }
         let Self { queues, receives, .. } = self;
         let Some(link) = peers.links.get_mut(id) else { return false };
-        let kind = if tag.is_some() { QueueKind::Tagged } else { QueueKind::Untagged };
-        let (tag, src, queue) = (tag.unwrap_or(0), link.src, &mut queues[kind]);
+        let (src, queue) = (link.src, &mut queues[QueueKind::Tagged]);
         let Some(found) = queue.first(tag, link.sender) else { return false };
         let Some(mut entry) = receives.occupied(found) else { return false };
         let receive = entry.value();
@@ -263,7 +262,7 @@ impl RxContext {
             && want > 0
             && let Some(buffer) = receive.buffer.take()
         {
-            let offer = Some(OfferId { receive: found, message: from.seq });
+            let offer = Some(OfferId::new(found, from.seq));
             return Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: want, offer }));
         }
         self.send_cts(peers, out, found);
@@ -384,11 +383,11 @@ impl RxContext {
     /// A payload that the transport brings with its request comes back.
     /// Returns whether its receive still waits for it.
     fn end_offer(&mut self, peers: &mut Peers, id: LinkId, offer: OfferId, buffer: Buffer) -> bool {
-        let Some(receive) = self.receives.get_mut(offer.receive) else { return false };
+        let Some(receive) = self.receives.get_mut(offer.receive()) else { return false };
         let ReceiveStage::Rendezvous(rendezvous) = &receive.stage else { return false };
         let is_its = rendezvous.link == id
-            && rendezvous.seq == offer.message
-            && peers.link(id).is_some_and(|link| link.rx.rendezvous.has(offer.receive, rendezvous.place));
+            && rendezvous.seq == offer.message()
+            && peers.link(id).is_some_and(|link| link.rx.rendezvous.has(offer.receive(), rendezvous.place));
         if is_its {
             receive.buffer = Some(buffer);
         }
@@ -404,7 +403,7 @@ impl RxContext {
         target: RecvTarget,
     ) {
         if self.end_offer(peers, id, offer, target.buffer) {
-            self.rendezvous_done(peers, out, offer.receive);
+            self.rendezvous_done(peers, out, offer.receive());
         }
     }
 
@@ -417,7 +416,7 @@ impl RxContext {
         target: RecvTarget,
     ) {
         if self.end_offer(peers, id, offer, target.buffer) {
-            self.send_cts(peers, out, offer.receive);
+            self.send_cts(peers, out, offer.receive());
         }
     }
 
@@ -430,7 +429,7 @@ impl RxContext {
         (target, why): (RecvTarget, &Down),
     ) {
         if self.end_offer(peers, id, offer, target.buffer)
-            && let Some(receive) = self.remove(peers, offer.receive)
+            && let Some(receive) = self.remove(peers, offer.receive())
         {
             self.fail_begun(peers, out, receive, why);
         }

@@ -416,17 +416,13 @@ impl Frame {
         }
     }
 
-    /// The number and the tag, if the header is that of an eager message with nothing else.
+    /// The number and the tag, if the header is that of an eager message with only a tag.
     #[inline(always)]
-    pub fn plain(header: &[u8]) -> Option<(u32, Option<u64>)> {
-        let (start, tag, flags) = match header.as_chunks::<8>() {
-            ([start, tag], []) => (start, Some(u64::from_le_bytes(*tag)), TAGGED),
-            ([start], []) => (start, None, 0),
-            _ => return None,
-        };
-        let start = u64::from_le_bytes(*start);
+    pub fn plain(header: &[u8]) -> Option<(u32, u64)> {
+        let ([start, tag], []) = header.as_chunks::<8>() else { return None };
+        let (start, tag) = (u64::from_le_bytes(*start), u64::from_le_bytes(*tag));
         let id = start >> 32;
-        (start == first(EAGER, flags, 0) | id << 32).then_some((u32::try_from(id).ok()?, tag))
+        (start == first(EAGER, TAGGED, 0) | id << 32).then_some((u32::try_from(id).ok()?, tag))
     }
 
     /// Whether a frame with a payload of `len` bytes need not keep its order with others, because
@@ -453,7 +449,7 @@ impl Frame {
         // The most common frame first.
         match Self::plain(header) {
             Some((id, tag)) => {
-                let info = MessageInfo { tag, data: None, ack: AckMode::No, fenced: false, group: false };
+                let info = MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false, group: false };
                 Ok(Self::Eager { id, info })
             }
             None => Self::parse_any(header),

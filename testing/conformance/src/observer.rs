@@ -279,7 +279,7 @@ impl LinkEvents for Observer {
 
     fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
         let mut answer = self.handle_frame(id, header, Incoming::Streaming(len))?;
-        let name = OfferId { receive: self.rng.u32(0..4), message: u32::try_from(self.events).expect("few") };
+        let name = OfferId::new(self.rng.u32(0..4), u32::try_from(self.events).expect("few"));
         let link = self.links.get_mut(&id).expect("it was there");
         if let (Disposition::Into(RecvTarget { offer, .. }), Some(target)) = (&mut answer, link.target.take()) {
             *offer = Some(name);

@@ -114,7 +114,7 @@ impl LinkEvents for Victim {
     }
     fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
         self.heard.push(Heard::Offer);
-        let offer = Some(OfferId { receive: 0, message: u32::try_from(self.offered()).expect("few") });
+        let offer = Some(OfferId::new(0, u32::try_from(self.offered()).expect("few")));
         let target = || RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer };
         Ok(if self.takes { Disposition::Into(target()) } else { Disposition::Done })
     }

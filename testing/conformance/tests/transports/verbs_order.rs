@@ -65,12 +65,12 @@ impl LinkEvents for Log {
     }
     fn handle_offer(&mut self, _: LinkId, header: &[u8], take: usize) -> Result<Disposition, Violation> {
         let Frame::Rts { id: message, .. } = Frame::parse(header)? else { return Err(Violation("another offer")) };
-        let offer = Some(OfferId { receive: 0, message });
+        let offer = Some(OfferId::new(0, message));
         Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer }))
     }
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation> {
         self.heard.push(match target.offer {
-            Some(OfferId { message, .. }) => Heard::Brought(message),
+            Some(offer) => Heard::Brought(offer.message()),
             None => Heard::Arrived(link),
         });
         Ok(())
