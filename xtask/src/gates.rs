@@ -67,8 +67,9 @@ const UNEXPECTED: &str = "late=64";
 /// flag of its own, without which two threads could hold a lock (docs/decisions/0021); by up to
 /// 0.6 % when links began to count one-sided operations; by up to 0.4 % when two words of a
 /// completion were loaded by themselves, which saved a wait (`waits.rs`); and by 0.2 % for
-/// unexpected messages when targets got the name of an offer, so that several are read at once. shm has no limit, because
-/// the work of its polls depends on the clock and the speed of the machine.
+/// unexpected messages when targets got the name of an offer, so that several are read at once.
+/// shm has no limit, because the work of its polls depends on the clock and the speed of the
+/// machine.
 const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1315),
     ("tagged message", "tcp", None, 1855),
