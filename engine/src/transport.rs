@@ -138,14 +138,14 @@ impl Incoming<'_> {
     }
 }
 
-/// The engine's name for the payload of an offer ([`LinkEvents::handle_offer`]), of which a link
-/// may bring several at a time.
+/// Names the payload of an offer ([`LinkEvents::handle_offer`]): a link may bring several at a time.
+/// One word, because the answer to each frame has room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferId(NonZeroU64);
 
 impl OfferId {
-    /// The name of what goes to a receive, below 2^32 - 1, from the message with this number on the
-    /// link. One word, because a target is moved with each record that arrives.
+    /// What goes to the receive with this number, below 2^32 - 1, from the message with that number
+    /// on the link.
     pub const fn new(receive: u32, message: u32) -> Self {
         Self(NonZeroU64::MIN.saturating_add((receive as u64) << 32 | message as u64))
     }
@@ -446,4 +446,18 @@ pub trait Listener: Send + 'static {
     }
     /// The descriptor that becomes readable on events.
     fn descriptor(&self) -> Option<Descriptor>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_name_of_an_offer_keeps_its_numbers(receive in 0..u32::MAX, message: u32) {
+            let offer = OfferId::new(receive, message);
+            prop_assert_eq!((offer.receive(), offer.message()), (receive, message));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use crate::peer::link::OneSidedPayload;
+use crate::rx::arrive::OfferEnd;
 use crate::rx::shared::RxSource;
 use crate::target::RESPONSE;
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Verdict};
@@ -73,16 +74,6 @@ impl<K: LockKind> Core<K> {
         }
         let Self { peers, rx, out, .. } = self;
         rx.lock().handle_offer(peers, out, (id, number, info), len)
-    }
-
-    /// A function of its own, so that it costs other payloads nothing.
-    #[inline(never)]
-    fn finish_offer(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
-        let Self { peers, rx, out, .. } = self;
-        if let Some(offer) = target.offer {
-            rx.lock().handle_offer_done(peers, out, (id, offer), target);
-        }
-        Ok(())
     }
 
     /// Whether messages are received.
@@ -189,10 +180,11 @@ impl<K: LockKind> LinkEvents for Core<K> {
     }
 
     fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
-        if target.offer.is_some() {
-            return self.finish_offer(id, target);
-        }
         let Self { peers, tx, rx, target: access, out, .. } = self;
+        if let Some(offer) = target.offer {
+            rx.lock().handle_offer_end(peers, out, (id, offer), (target.buffer, OfferEnd::Placed));
+            return Ok(());
+        }
         match peers.take_one_sided(id) {
             None => rx.lock().handle_recv_done(peers, out, id, target),
             Some(OneSidedPayload::Access) => access.handle_access_done(peers, out, id, target),
@@ -225,7 +217,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
     fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
         let Self { peers, tx, rx, target: access, out, .. } = self;
         if let Some(offer) = target.offer {
-            return rx.lock().handle_offer_retry(peers, out, (id, offer), target);
+            return rx.lock().handle_offer_end(peers, out, (id, offer), (target.buffer, OfferEnd::Declined));
         }
         match peers.take_one_sided(id) {
             None => rx.lock().handle_recv_retry(peers, id, target),
@@ -237,7 +229,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
     fn handle_recv_failed(&mut self, id: LinkId, target: RecvTarget, why: Down) {
         let Self { peers, tx, rx, target: access, out, .. } = self;
         if let Some(offer) = target.offer {
-            return rx.lock().handle_offer_failed(peers, out, (id, offer), (target, &why));
+            return rx.lock().handle_offer_end(peers, out, (id, offer), (target.buffer, OfferEnd::Failed(why)));
         }
         match peers.take_one_sided(id) {
             None => rx.lock().handle_recv_failed(peers, out, (id, target), &why),

@@ -108,16 +108,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         let wants_poll = inner.transport.as_ref().is_some_and(Transport::wants_poll);
         drop(inner);
-        self.mark_ready();
         if wants_poll {
-            self.poll_for_room();
+            self.poll_once();
         }
-    }
-
-    /// Polls for what lets frames go on, and tells a sleeping thread what is left.
-    #[cold]
-    fn poll_for_room(&self) {
-        self.poll_once();
         self.mark_ready();
     }
 

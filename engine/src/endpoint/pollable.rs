@@ -11,8 +11,8 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Ordering;
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
-    /// Makes progress.
-    #[inline(always)]
+    /// Makes progress for a call of the application, or for a poll.
+    #[inline]
     pub(super) fn poll_once(&self) -> PollOutcome {
         let mut inner = K::lock(&self.inner);
         let outcome = inner.poll();

@@ -18,6 +18,17 @@ use ofi_sync::lock::LockKind;
 
 pub(super) const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
 
+/// What became of the payload of an offer.
+#[derive(Debug)]
+pub(crate) enum OfferEnd {
+    /// It is in place.
+    Placed,
+    /// It comes in data frames, or the link goes down.
+    Declined,
+    /// It cannot be read or placed: its message fails.
+    Failed(Down),
+}
+
 impl RxContext {
     /// Fast path: a short tagged message that matches the oldest posted receive and fits into it.
     /// On false nothing has changed, and the frame is handled as any other.
@@ -380,58 +391,33 @@ impl RxContext {
         }
     }
 
-    /// A payload that the transport brings with its request comes back.
-    /// Returns whether its receive still waits for it.
-    fn end_offer(&mut self, peers: &mut Peers, id: LinkId, offer: OfferId, buffer: Buffer) -> bool {
-        let Some(receive) = self.receives.get_mut(offer.receive()) else { return false };
-        let ReceiveStage::Rendezvous(rendezvous) = &receive.stage else { return false };
-        let is_its = rendezvous.link == id
+    /// The transport gives the buffer of an offer's payload back.
+    pub(crate) fn handle_offer_end<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, offer): (LinkId, OfferId),
+        (buffer, end): (Buffer, OfferEnd),
+    ) {
+        let key = offer.receive();
+        let Some(receive) = self.receives.get_mut(key) else { return };
+        let ReceiveStage::Rendezvous(rendezvous) = &receive.stage else { return };
+        // The receive may have ended meanwhile, and another one may have its number.
+        let waits = rendezvous.link == id
             && rendezvous.seq == offer.message()
-            && peers.link(id).is_some_and(|link| link.rx.rendezvous.has(offer.receive(), rendezvous.place));
-        if is_its {
-            receive.buffer = Some(buffer);
+            && peers.link(id).is_some_and(|link| link.rx.rendezvous.has(key, rendezvous.place));
+        if !waits {
+            return;
         }
-        is_its
-    }
-
-    /// The payload of an offer is in place.
-    pub(crate) fn handle_offer_done<K: LockKind>(
-        &mut self,
-        peers: &mut Peers,
-        out: &mut Reporter<K>,
-        (id, offer): (LinkId, OfferId),
-        target: RecvTarget,
-    ) {
-        if self.end_offer(peers, id, offer, target.buffer) {
-            self.rendezvous_done(peers, out, offer.receive());
-        }
-    }
-
-    /// The payload of an offer comes in data frames, or the link goes down.
-    pub(crate) fn handle_offer_retry<K: LockKind>(
-        &mut self,
-        peers: &mut Peers,
-        out: &mut Reporter<K>,
-        (id, offer): (LinkId, OfferId),
-        target: RecvTarget,
-    ) {
-        if self.end_offer(peers, id, offer, target.buffer) {
-            self.send_cts(peers, out, offer.receive());
-        }
-    }
-
-    /// The payload of an offer cannot be read or placed: its message fails.
-    pub(crate) fn handle_offer_failed<K: LockKind>(
-        &mut self,
-        peers: &mut Peers,
-        out: &mut Reporter<K>,
-        (id, offer): (LinkId, OfferId),
-        (target, why): (RecvTarget, &Down),
-    ) {
-        if self.end_offer(peers, id, offer, target.buffer)
-            && let Some(receive) = self.remove(peers, offer.receive())
-        {
-            self.fail_begun(peers, out, receive, why);
+        receive.buffer = Some(buffer);
+        match end {
+            OfferEnd::Placed => self.rendezvous_done(peers, out, key),
+            OfferEnd::Declined => self.send_cts(peers, out, key),
+            OfferEnd::Failed(why) => {
+                if let Some(receive) = self.remove(peers, key) {
+                    self.fail_begun(peers, out, receive, &why);
+                }
+            }
         }
     }
 

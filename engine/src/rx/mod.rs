@@ -5,7 +5,7 @@
 //! Invariants: a receive is in its match queue, or the link of its message knows it; a message that
 //! holds credit of a link is listed with the link.
 
-mod arrive;
+pub(crate) mod arrive;
 pub(crate) mod blocked;
 mod buffered;
 mod deliver;

@@ -242,7 +242,7 @@ fn rules() {
     let victim = send(&many);
     is_ended(&victim, "more payloads to read than a side may have open");
     assert!((33..80).contains(&victim.offered()), "{}", victim.offered());
-    // It has as many open as it may, all of which are being read.
+    // The peer has as many payloads open as it may, and the device reads all of them.
     let victim = send_to(true, &many[..33]);
     is_ended(&victim, "more payloads to read than a side may have open");
     let back = victim.heard.iter().filter(|heard| **heard == Heard::TargetBack).count();

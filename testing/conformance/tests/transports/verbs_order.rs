@@ -1,5 +1,5 @@
 //! The order of events of a payload: of one poll during which the peer answers what the poll has
-//! just sent, of a payload whose target cannot be written, and of offers that are read at once.
+//! just sent, of a payload whose target cannot be written, and of offers with what follows them.
 
 use crate::verbs::Simulated;
 use fastrand::Rng;
@@ -148,9 +148,9 @@ fn sent_before_answered(read_from: usize) {
     assert_eq!(log.heard, [Heard::Open, Heard::Sent, Heard::Answered]);
 }
 
-/// A link brings the payloads of several offers at a time, and frames that follow them before; the
-/// end of the peer waits for the payloads.
-fn offers_are_read_at_once() {
+/// A frame that follows offers arrives before their payloads are read; the end of the peer waits
+/// for the payloads.
+fn offers_hold_up_the_end_alone() {
     const OFFERS: u32 = 3;
     let mut net = Simulated::reading_from(LEN);
     let mut receiver = net.open(&mut Rng::with_seed(0));
@@ -189,8 +189,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         })
     };
-    let offers = Trial::test("verbs_sim::offers_are_read_at_once_and_before_the_end", || {
-        offers_are_read_at_once();
+    let offers = Trial::test("verbs_sim::offers_hold_up_the_end_of_the_peer_alone", || {
+        offers_hold_up_the_end_alone();
         Ok(())
     });
     vec![
