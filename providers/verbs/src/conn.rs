@@ -175,7 +175,6 @@ impl<P: Pair> Conn<P> {
 
     /// Sends a frame with the first `len` bytes of a buffer, if it fits into a segment that can
     /// leave at once. On false nothing has happened, or the connection is broken.
-    #[inline(never)]
     pub(crate) fn try_submit_fast(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
         let start = PREFIX + header.len();
         let may = self.queue.is_empty() && self.broken.is_none() && !self.stalled;

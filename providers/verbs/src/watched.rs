@@ -89,8 +89,8 @@ impl Watched {
             if self.watcher.wait().is_err() {
                 std::thread::yield_now();
             }
-            // Whoever finds that all changes are taken finds the new number, and, once it has the
-            // lock, that they are noted.
+            // A thread that finds all changes taken also finds the new number; once it has the
+            // lock, it finds them noted.
             let mut table = lock(&self.table);
             // Release: with the load of `changes`.
             self.changes.fetch_add(1, Ordering::Release);

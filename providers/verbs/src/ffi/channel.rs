@@ -121,7 +121,7 @@ impl Channel {
             unsafe { (*id).context }.addr() as u64
         };
         if kind == events::ESTABLISHED && owns && !id.is_null() {
-            // SAFETY: as above; nobody destroys its queue pair meanwhile.
+            // SAFETY: as above; only this thread destroys its queue pair.
             self.set_wait(unsafe { (*id).qp });
         }
         let requested = if listen_id.is_null() { None } else { NonNull::new(id) };

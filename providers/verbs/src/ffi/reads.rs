@@ -67,18 +67,18 @@ pub(super) struct Reads {
     waiting: VecDeque<u16>,
     /// Posted parts.
     posted: u16,
-    /// The most of them at once; 0 before it is known.
-    depth: u16,
+    /// The most of them at once, once that is known.
+    depth: Option<u16>,
 }
 
 impl Reads {
     pub(super) const fn is_depth_known(&self) -> bool {
-        self.depth > 0
+        self.depth.is_some()
     }
 
     /// The devices carry out so many parts at once.
     pub(super) fn set_depth(&mut self, depth: u16) {
-        self.depth = depth.max(1);
+        self.depth = Some(depth.max(1));
     }
 
     /// Adds a read, whose first part waits.
@@ -107,7 +107,7 @@ impl Reads {
 
     /// The number of a read whose next part is to be posted now.
     pub(super) fn next(&mut self) -> Option<u16> {
-        let next = if self.posted < self.depth { self.waiting.pop_front() } else { None };
+        let next = if self.depth.is_some_and(|depth| self.posted < depth) { self.waiting.pop_front() } else { None };
         self.posted += u16::from(next.is_some());
         next
     }
