@@ -14,8 +14,7 @@ const USER_MODE_ONLY: i32 = 1;
 const API: u64 = 0xaa;
 /// UFFD_FEATURE_EVENT_REMAP, _REMOVE and _UNMAP.
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
-/// UFFDIO_REGISTER_MODE_WP: faults only on pages that somebody has write-protected, which nobody
-/// does.
+/// UFFDIO_REGISTER_MODE_WP: faults only on write-protected pages, and this process protects none.
 const MODE: u64 = 2;
 
 const IOCTL_API: libc::c_ulong = 0xc018_aa3f;
