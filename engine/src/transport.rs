@@ -138,8 +138,8 @@ impl Incoming<'_> {
     }
 }
 
-/// Names the payload of an offer ([`LinkEvents::handle_offer`]): a link may bring several at a time.
-/// One word, because the answer to each frame has room for it.
+/// Names the payload of an offer ([`LinkEvents::handle_offer`]): a link may bring several at a
+/// time. One word, because the answer to each frame has room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferId(NonZeroU64);
 
