@@ -201,6 +201,20 @@ impl Memory for Ring {
     }
 }
 
+/// Waits until earlier loads are done before anything later begins. For loops that look at a line:
+/// without it the processor goes on with later looks on the guess that the line has not come, and
+/// has to undo them when it has, which takes longer than the wait.
+#[inline(always)]
+pub(crate) fn await_loads() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    core::hint::spin_loop();
+}
+
 /// Ready bitmap of an endpoint with many links: a page with a bit per link, which the peer sets
 /// when it writes to the link. A hostile peer can only make the owner poll in vain.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::cma::{CmaMode, is_large};
 use crate::conn::{Conn, INLINE, Out, Peer, ReadError, State, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
-use crate::region::Region;
+use crate::region::{self, Region};
 use lives::Lives;
 pub(crate) use messages::acceptor;
 use ofi_core::error::Result;
@@ -35,6 +35,7 @@ use std::time::Duration;
 use undelivered::Undelivered;
 
 mod lives;
+mod looks;
 mod messages;
 mod pace;
 mod poll_schedule;
@@ -193,6 +194,7 @@ impl ShmTransport {
         match conn.read(id(slot), self.sleep.orders(), events) {
             Ok(any) => {
                 if any {
+                    self.schedule.looks.note_read();
                     // The peer may be waiting for the room that the read made, or for a payload of
                     // its own.
                     let news = if core::mem::take(&mut conn.must_notify) { News::Line } else { News::Room };
@@ -334,6 +336,7 @@ impl Transport for ShmTransport {
     }
 
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
+        self.schedule.looks.note_sent();
         self.send_earlier(link);
         if self.is_backed_up(link) {
             return Submitted::Full;
@@ -351,7 +354,8 @@ impl Transport for ShmTransport {
 
     #[inline(always)]
     fn try_submit_fast(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
-        let Self { conns, control, .. } = self;
+        let Self { conns, control, schedule, .. } = self;
+        schedule.looks.note_sent();
         let Some(conn) = conns.get_mut(link.index()) else { return false };
         let sender = &mut conn.sender;
         if sender.is_closing() || conn.lost || sender.has_more() || !sender.send_line(header, buffer, len) {
@@ -378,11 +382,8 @@ impl Transport for ShmTransport {
         }
         // Fast path: most polls find nothing.
         self.pace.count_calm();
-        for rank in 0..self.schedule.order.len().min(self.schedule.busy()) {
-            let Some(slot) = self.schedule.order.get(rank).copied() else { break };
-            if self.conns.get(slot).is_some_and(Conn::is_ready) {
-                return if self.schedule.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
-            }
+        if let Some(slot) = self.ready_link().or_else(|| self.look_again()) {
+            return if self.schedule.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
         }
         self.schedule.is_others_turn() && self.read_others(events)
     }
@@ -497,6 +498,32 @@ impl ShmTransport {
     #[inline(always)]
     const fn is_calm(&self) -> bool {
         self.undelivered.is_empty() && self.senders.is_empty() && !self.sleep.is_armed() && self.pace.is_calm()
+    }
+
+    /// An active link with a line to read.
+    #[inline(always)]
+    fn ready_link(&self) -> Option<usize> {
+        let PollSchedule { order, .. } = &self.schedule;
+        for rank in 0..order.len().min(self.schedule.busy()) {
+            let Some(slot) = order.get(rank).copied() else { break };
+            if self.conns.get(slot).is_some_and(Conn::is_ready) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// The same after a look that has found nothing, if the program may wait for an answer.
+    #[inline(always)]
+    fn look_again(&mut self) -> Option<usize> {
+        for _ in 0..self.schedule.looks.count() {
+            region::await_loads();
+            let ready = self.ready_link();
+            if ready.is_some() {
+                return ready;
+            }
+        }
+        None
     }
 
     #[inline(never)]

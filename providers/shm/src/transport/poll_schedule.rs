@@ -5,6 +5,7 @@
 //! [`PollSchedule::busy`] on are idle.
 
 use super::ShmTransport;
+use super::looks::Looks;
 use crate::cma::Cma;
 use crate::conn::{Conn, State};
 use crate::control::{About, BitmapOffer};
@@ -55,6 +56,7 @@ pub(super) struct PollSchedule {
     /// The first slot whose peer is next to be offered the bitmap.
     first_told: usize,
     polls: u32,
+    pub(super) looks: Looks,
 }
 
 impl PollSchedule {
