@@ -344,7 +344,10 @@ impl Transport for ShmTransport {
         self.send_frame(link, header, Some(payload))
     }
 
-    fn submit_control(&mut self, link: LinkId, header: &Header, _: Urgency) -> ControlSubmitted {
+    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
+        if urgency != Urgency::Control {
+            self.schedule.looks.note_sent();
+        }
         self.send_earlier(link);
         if self.is_backed_up(link) {
             return ControlSubmitted::Full;
@@ -382,8 +385,18 @@ impl Transport for ShmTransport {
         }
         // Fast path: most polls find nothing.
         self.pace.count_calm();
-        if let Some(slot) = self.ready_link().or_else(|| self.look_again()) {
-            return if self.schedule.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
+        // How many looks are left, once the first has found nothing.
+        let mut left = None;
+        loop {
+            if let Some(slot) = self.ready_link() {
+                return if self.schedule.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
+            }
+            let more = left.unwrap_or_else(|| self.schedule.looks.count());
+            if more == 0 {
+                break;
+            }
+            left = Some(more - 1);
+            region::await_loads();
         }
         self.schedule.is_others_turn() && self.read_others(events)
     }
@@ -508,19 +521,6 @@ impl ShmTransport {
             let Some(slot) = order.get(rank).copied() else { break };
             if self.conns.get(slot).is_some_and(Conn::is_ready) {
                 return Some(slot);
-            }
-        }
-        None
-    }
-
-    /// The same after a look that has found nothing, if the program may wait for an answer.
-    #[inline(always)]
-    fn look_again(&mut self) -> Option<usize> {
-        for _ in 0..self.schedule.looks.count() {
-            region::await_loads();
-            let ready = self.ready_link();
-            if ready.is_some() {
-                return ready;
             }
         }
         None
