@@ -4,16 +4,18 @@
 //! reader that looks all the time slows a peer down that sends a burst. Not one that answers, and
 //! for an answer the moment counts: polls after a send look often.
 
+use super::poll_schedule::FEW;
 use core::cell::Cell;
 
-/// Looks of a poll that awaits an answer: together they take about as long as 15 polls.
-const MANY: u32 = 16;
+/// Further looks of a poll that awaits an answer: together they take about as long as 15 polls.
+const MORE: usize = 15;
 /// More messages are a burst, which the peer is better left alone with.
 const MOST_SENT: u32 = 4;
 /// Polls after a send that look once: the peer may be in the middle of a burst of its own.
 const FEW_POLLS: u32 = 3;
-/// Polls after a send until the wait is so long that the moment does not count.
-const ALL_POLLS: u32 = 64;
+/// Polls after a send until the wait is so long, some microseconds, that the moment does not count.
+/// If the peer waits for this core, it is better left to it.
+const ALL_POLLS: u32 = 16;
 
 thread_local! {
     /// The address of the [`Looks`] for whose endpoint the thread has last awaited an answer.
@@ -44,9 +46,10 @@ impl Looks {
         (self.sent, self.empty) = (0, 0);
     }
 
-    /// Counts a poll that has looked once; returns how many more looks are worth their time.
+    /// Counts a poll that has looked once at each of so many links; returns how many more looks are
+    /// worth their time.
     #[inline(always)]
-    pub(super) fn count(&mut self) -> u32 {
+    pub(super) fn count(&mut self, links: usize) -> usize {
         if self.sent == 0 || self.sent > MOST_SENT {
             return 0;
         }
@@ -54,7 +57,13 @@ impl Looks {
         if self.empty == 1 {
             self.compare();
         }
-        if self.is_only && FEW_POLLS < self.empty && self.empty <= ALL_POLLS { MANY - 1 } else { 0 }
+        if !self.is_only || self.empty <= FEW_POLLS || self.empty > ALL_POLLS {
+            return 0;
+        }
+        match links {
+            1..=FEW => MORE / links,
+            _ => 0,
+        }
     }
 
     /// Finds out whether the thread has last awaited an answer here. If it has not, it may await
@@ -70,10 +79,8 @@ impl Looks {
 mod tests {
     use super::*;
 
-    const OFTEN: u32 = MANY - 1;
-
-    fn polls(looks: &mut Looks, count: u32) -> Vec<u32> {
-        (0..count).map(|_| looks.count()).collect()
+    fn polls(looks: &mut Looks, count: u32) -> Vec<usize> {
+        (0..count).map(|_| looks.count(1)).collect()
     }
 
     #[test]
@@ -84,12 +91,14 @@ mod tests {
         looks.note_sent();
         assert_eq!(polls(&mut looks, FEW_POLLS), [0; FEW_POLLS as usize]);
         let often = ALL_POLLS - FEW_POLLS;
-        assert_eq!(polls(&mut looks, often), vec![OFTEN; often as usize]);
+        assert_eq!(polls(&mut looks, often), vec![MORE; often as usize]);
         assert_eq!(polls(&mut looks, 100), [0; 100], "the answer takes long");
         looks.note_read();
         assert_eq!(polls(&mut looks, 100), [0; 100], "what comes now is no answer");
         looks.note_sent();
-        assert_eq!(polls(&mut looks, FEW_POLLS + 1), [0, 0, 0, OFTEN]);
+        assert_eq!(polls(&mut looks, FEW_POLLS + 1), [0, 0, 0, MORE]);
+        assert_eq!((looks.count(3), looks.count(FEW)), (MORE / 3, 1));
+        assert_eq!((looks.count(FEW + 1), looks.count(0)), (0, 0), "the next message may come over any link");
         looks.note_read();
         (0..=MOST_SENT).for_each(|_| looks.note_sent());
         assert_eq!(polls(&mut looks, 100), [0; 100], "the answer comes to a burst");
@@ -101,13 +110,13 @@ mod tests {
         for _ in 0..10 {
             both.iter_mut().for_each(Looks::note_sent);
             for _ in 0..10 {
-                assert_eq!(both.each_mut().map(Looks::count), [0; 2]);
+                assert_eq!(both.each_mut().map(|looks| looks.count(1)), [0; 2]);
             }
             both.iter_mut().for_each(Looks::note_read);
         }
         let awaits = |looks: &mut Looks| {
             looks.note_sent();
-            let often = polls(looks, FEW_POLLS + 1).contains(&OFTEN);
+            let often = polls(looks, FEW_POLLS + 1).contains(&MORE);
             looks.note_read();
             often
         };
