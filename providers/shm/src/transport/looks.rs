@@ -9,8 +9,8 @@ use core::cell::Cell;
 
 /// Further looks of a poll that awaits an answer: together they take about as long as 15 polls.
 const MORE: usize = 15;
-/// More messages are a burst, which the peer is better left alone with.
-const MOST_SENT: u32 = 4;
+/// More messages in a row, either way, are a burst, and the peer is better left alone with it.
+const FEW_MESSAGES: u32 = 4;
 /// Polls after a send that look once: the peer may be in the middle of a burst of its own.
 const FEW_POLLS: u32 = 3;
 /// Polls after a send until the wait is so long, some microseconds, that the moment does not count.
@@ -22,11 +22,14 @@ thread_local! {
     static LAST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What an endpoint has sent, and how often it was polled in vain since.
+/// What an endpoint has sent and read, and how often it was polled in vain since.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     /// Messages that were sent since a line was last read: the program may await an answer.
     sent: u32,
+    /// Reads since a message was last sent, and reads before that message and after the one before.
+    read: u32,
+    read_before: u32,
     /// Polls that have found nothing since then.
     empty: u32,
     /// The thread has awaited the last answer here too, not at another endpoint.
@@ -37,6 +40,9 @@ impl Looks {
     /// A message is sent.
     #[inline(always)]
     pub(super) const fn note_sent(&mut self) {
+        if self.read > 0 {
+            (self.read_before, self.read) = (self.read, 0);
+        }
         self.sent = self.sent.saturating_add(1);
     }
 
@@ -44,13 +50,14 @@ impl Looks {
     #[inline(always)]
     pub(super) const fn note_read(&mut self) {
         (self.sent, self.empty) = (0, 0);
+        self.read = self.read.saturating_add(1);
     }
 
     /// Counts a poll that has looked once at each of so many links; returns how many more looks are
     /// worth their time.
     #[inline(always)]
     pub(super) fn count(&mut self, links: usize) -> usize {
-        if self.sent == 0 || self.sent > MOST_SENT {
+        if self.sent == 0 || self.sent > FEW_MESSAGES || self.read_before > FEW_MESSAGES {
             return 0;
         }
         self.empty = self.empty.saturating_add(1);
@@ -100,8 +107,14 @@ mod tests {
         assert_eq!((looks.count(3), looks.count(FEW)), (MORE / 3, 1));
         assert_eq!((looks.count(FEW + 1), looks.count(0)), (0, 0), "the next message may come over any link");
         looks.note_read();
-        (0..=MOST_SENT).for_each(|_| looks.note_sent());
+        (0..=FEW_MESSAGES).for_each(|_| looks.note_sent());
         assert_eq!(polls(&mut looks, 100), [0; 100], "the answer comes to a burst");
+        (0..=FEW_MESSAGES).for_each(|_| looks.note_read());
+        looks.note_sent();
+        assert_eq!(polls(&mut looks, 100), [0; 100], "the next burst comes");
+        looks.note_read();
+        looks.note_sent();
+        assert_eq!(polls(&mut looks, FEW_POLLS + 1), [0, 0, 0, MORE]);
     }
 
     #[test]
