@@ -391,7 +391,7 @@ impl Transport for ShmTransport {
             if let Some(slot) = self.ready_link() {
                 return if self.schedule.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
             }
-            let more = left.unwrap_or_else(|| self.schedule.looks.count(self.schedule.order.len()));
+            let more = left.unwrap_or_else(|| self.schedule.more_looks());
             if more == 0 {
                 break;
             }

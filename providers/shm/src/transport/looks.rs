@@ -4,7 +4,6 @@
 //! reader that looks all the time slows a peer down that sends a burst. Not one that answers, and
 //! for an answer the moment counts: polls after a send look often.
 
-use super::poll_schedule::FEW;
 use core::cell::Cell;
 
 /// Further looks of a poll that awaits an answer: together they take about as long as 15 polls.
@@ -53,10 +52,10 @@ impl Looks {
         self.read = self.read.saturating_add(1);
     }
 
-    /// Counts a poll that has looked once at each of so many links; returns how many more looks are
-    /// worth their time.
+    /// Counts a poll that has looked once at each link; returns how many more looks are worth their
+    /// time.
     #[inline(always)]
-    pub(super) fn count(&mut self, links: usize) -> usize {
+    pub(super) fn count(&mut self) -> usize {
         if self.sent == 0 || self.sent > FEW_MESSAGES || self.read_before > FEW_MESSAGES {
             return 0;
         }
@@ -64,13 +63,7 @@ impl Looks {
         if self.empty == 1 {
             self.compare();
         }
-        if !self.is_only || self.empty <= FEW_POLLS || self.empty > ALL_POLLS {
-            return 0;
-        }
-        match links {
-            1..=FEW => MORE / links,
-            _ => 0,
-        }
+        if self.is_only && self.empty > FEW_POLLS && self.empty <= ALL_POLLS { MORE } else { 0 }
     }
 
     /// Finds out whether the thread has last awaited an answer here. If it has not, it may await
@@ -87,7 +80,7 @@ mod tests {
     use super::*;
 
     fn polls(looks: &mut Looks, count: u32) -> Vec<usize> {
-        (0..count).map(|_| looks.count(1)).collect()
+        (0..count).map(|_| looks.count()).collect()
     }
 
     #[test]
@@ -104,8 +97,6 @@ mod tests {
         assert_eq!(polls(&mut looks, 100), [0; 100], "what comes now is no answer");
         looks.note_sent();
         assert_eq!(polls(&mut looks, FEW_POLLS + 1), [0, 0, 0, MORE]);
-        assert_eq!((looks.count(3), looks.count(FEW)), (MORE / 3, 1));
-        assert_eq!((looks.count(FEW + 1), looks.count(0)), (0, 0), "the next message may come over any link");
         looks.note_read();
         (0..=FEW_MESSAGES).for_each(|_| looks.note_sent());
         assert_eq!(polls(&mut looks, 100), [0; 100], "the answer comes to a burst");
@@ -123,7 +114,7 @@ mod tests {
         for _ in 0..10 {
             both.iter_mut().for_each(Looks::note_sent);
             for _ in 0..10 {
-                assert_eq!(both.each_mut().map(|looks| looks.count(1)), [0; 2]);
+                assert_eq!(both.each_mut().map(Looks::count), [0; 2]);
             }
             both.iter_mut().for_each(Looks::note_read);
         }

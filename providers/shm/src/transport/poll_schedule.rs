@@ -66,6 +66,17 @@ impl PollSchedule {
         if self.order.len() <= FEW { FEW } else { BUSY }
     }
 
+    /// Counts a pass that has found nothing; returns how many more looks at the active links are
+    /// worth their time.
+    #[inline(always)]
+    pub(super) fn more_looks(&mut self) -> usize {
+        match self.order.len() {
+            links @ 1..=FEW => self.looks.count() / links,
+            // With many, the next message may come over any of them.
+            _ => 0,
+        }
+    }
+
     /// Counts a pass. True if it must poll idle links.
     #[inline(always)]
     pub(super) fn is_others_turn(&mut self) -> bool {
