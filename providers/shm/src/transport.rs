@@ -358,12 +358,12 @@ impl Transport for ShmTransport {
     #[inline(always)]
     fn try_submit_fast(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
         let Self { conns, control, schedule, .. } = self;
-        schedule.looks.note_sent();
         let Some(conn) = conns.get_mut(link.index()) else { return false };
         let sender = &mut conn.sender;
         if sender.is_closing() || conn.lost || sender.has_more() || !sender.send_line(header, buffer, len) {
             return false;
         }
+        schedule.looks.note_sent();
         Self::wake(conn, News::Line, control);
         true
     }

@@ -26,10 +26,11 @@ thread_local! {
 pub(super) struct Looks {
     /// Messages that were sent since a line was last read: the program may await an answer.
     sent: u32,
-    /// Reads since a message was last sent, and reads before that message and after the one before.
+    /// Reads since a message was last sent.
     read: u32,
+    /// Reads before that message, and after the one before it.
     read_before: u32,
-    /// Polls that have found nothing since then.
+    /// Polls that have found nothing since a line was last read.
     empty: u32,
     /// The thread has awaited the last answer here too, not at another endpoint.
     is_only: bool,
