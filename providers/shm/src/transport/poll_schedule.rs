@@ -318,3 +318,28 @@ impl ShmTransport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The most looks of a poll that awaits an answer, with so many links.
+    fn looks_with(links: usize) -> usize {
+        let mut schedule = PollSchedule::default();
+        (0..links).for_each(|slot| assert_eq!(schedule.push(slot), slot));
+        // The thread looks often where it awaits its second answer.
+        schedule.looks.note_sent();
+        schedule.looks.count();
+        schedule.looks.note_read();
+        schedule.looks.note_sent();
+        (0..8).map(|_| schedule.more_looks()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn links_share_the_looks_unless_they_are_many() {
+        let alone = looks_with(1);
+        assert!(alone > FEW, "each of a few links has a share");
+        assert_eq!([3, FEW].map(looks_with), [alone / 3, alone / FEW]);
+        assert_eq!([0, FEW + 1].map(looks_with), [0; 2]);
+    }
+}
