@@ -201,9 +201,9 @@ impl Memory for Ring {
     }
 }
 
-/// Waits until earlier loads are done before anything later begins. For loops that look at a line:
-/// without it the processor goes on with later looks on the guess that the line has not come, and
-/// has to undo them when it has, which takes longer than the wait.
+/// Begins nothing later before earlier loads are done, on x86-64; elsewhere a pause. For loops that
+/// look at a line: while a look waits for the line, the processor does not go on as if nothing had
+/// come.
 #[inline(always)]
 pub(crate) fn await_loads() {
     #[cfg(target_arch = "x86_64")]

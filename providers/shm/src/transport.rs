@@ -345,6 +345,7 @@ impl Transport for ShmTransport {
     }
 
     fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
+        // A request of the application, such as a read, not an acknowledgment.
         if urgency != Urgency::Control {
             self.schedule.looks.note_sent();
         }

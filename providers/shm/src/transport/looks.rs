@@ -30,7 +30,7 @@ pub(super) struct Looks {
     read: u32,
     /// Reads before that message, and after the one before it.
     read_before: u32,
-    /// Polls that have found nothing since a line was last read.
+    /// Polls that have found nothing since the first of the messages in `sent`.
     empty: u32,
     /// The thread has awaited the last answer here too, not at another endpoint.
     is_only: bool,
