@@ -1,8 +1,9 @@
 //! Buffers of operations: which types may be one, and how the engine borrows their bytes.
 //! An operation owns its buffer: [`Kept`] holds it where nothing touches it until the engine has
-//! given the bytes back. Invariant: only [`Kept::end`] gives the buffer up; its callers, all in
-//! `table.rs`, promise that the operation has completed, was refused, or its endpoint is closed. A
-//! `Kept` that is dropped leaks its buffer, because the engine may still use it.
+//! given the bytes back. Invariant: only [`Kept::end`] and [`Kept::end_in_place`] give the buffer up,
+//! once; their callers, all in `table.rs`, promise that the operation has completed, was refused, or
+//! its endpoint is closed. A `Kept` that is dropped leaks its buffer, because the engine may still
+//! use it.
 #![allow(unsafe_code)]
 
 use crate::element::Element;
@@ -177,7 +178,7 @@ impl Bytes {
 
 impl Kept {
     /// Keeps a buffer to send from.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn to_send<B: IoBuf>(buf: B) -> (Self, Bytes) {
         // Transports only read from the buffer of a send.
         let bytes = |buf: &mut B| {
@@ -188,7 +189,7 @@ impl Kept {
     }
 
     /// Keeps a buffer to fill.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn to_fill<B: IoBufMut>(buf: B) -> (Self, Bytes) {
         let bytes = |buf: &mut B| {
             let bytes = buf.bytes_mut();
@@ -199,29 +200,38 @@ impl Kept {
 
     /// Keeps a buffer; `bytes` says where its bytes lie. From here on only `end` makes a reference
     /// to it.
-    #[inline]
+    #[inline(always)]
     fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> (Self, Bytes) {
         let (owner, (base, len)) = Erased::new(buf, bytes);
         (Self(ManuallyDrop::new(owner)), Bytes { base, len })
     }
 
-    /// Takes it from where it lies, word by word: it may have come there a moment ago.
-    #[inline(always)]
-    pub(crate) fn take_from(place: &mut Option<Self>) -> Option<Self> {
-        let Self(owner) = place.as_ref()?;
-        // SAFETY: the other one is forgotten here; nothing drops it.
-        let moved = Self(ManuallyDrop::new(unsafe { owner.duplicate() }));
-        *place = None;
-        Some(moved)
+    /// The same buffer once more; only one of the two is to be given up.
+    pub(crate) fn duplicate(&self) -> Self {
+        // SAFETY: neither drops the value, and `end` obliges its caller to give up only one.
+        Self(ManuallyDrop::new(unsafe { self.0.duplicate() }))
     }
 
     /// Gives the buffer up.
     ///
     /// # Safety
-    /// No buffer that [`Bytes::lend`] has returned is used any more.
-    #[inline]
+    /// No buffer that [`Bytes::lend`] has returned is used any more, and the buffer has not been
+    /// given up before, nor will be again.
     pub(crate) unsafe fn end(self) -> Erased {
         ManuallyDrop::into_inner(self.0)
+    }
+
+    /// Gives the buffer up, from where it lies.
+    ///
+    /// # Panics
+    /// If it is of another type.
+    ///
+    /// # Safety
+    /// As for [`Self::end`].
+    #[inline(always)]
+    pub(crate) unsafe fn end_in_place<B: 'static>(&self) -> B {
+        // SAFETY: this function's contract; this drops nothing.
+        unsafe { self.0.read() }
     }
 }
 

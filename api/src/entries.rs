@@ -62,14 +62,17 @@ pub(crate) struct Entry {
     pub(crate) is_receive: bool,
     /// The deadline has passed: a cancellation is a timeout.
     pub(crate) late: bool,
-    /// For a place that is free, the next one.
+    /// For a place that is free, [`FREE`] and the next one.
     pub(crate) endpoint: usize,
-    /// `None` for a place that is free.
-    kept: Option<Kept>,
+    /// Of a place that is free, whatever it was last.
+    kept: Kept,
     pub(crate) state: State,
     pub(crate) waker: Option<Waker>,
     pub(crate) deadline: Option<Instant>,
 }
+
+/// Marks a place that is free.
+const FREE: usize = !(usize::MAX >> 1);
 
 impl Entry {
     /// What to post, and where its bytes lie, if it waits for room.
@@ -84,6 +87,10 @@ impl Entry {
             *awaited -= 1;
             wakers.push(waker);
         }
+    }
+
+    const fn is_free(&self) -> bool {
+        self.endpoint & FREE != 0
     }
 }
 
@@ -109,9 +116,9 @@ impl Entries {
             self.grow();
         }
         let entry = &mut self.places[key];
-        self.free = entry.endpoint;
+        self.free = entry.endpoint & !FREE;
         (entry.is_receive, entry.late, entry.endpoint) = (is_receive, false, endpoint);
-        entry.kept = Some(kept);
+        entry.kept = kept;
         // A free place is left in the state of most operations.
         if !matches!(state, State::Posted) {
             entry.state = state;
@@ -125,68 +132,72 @@ impl Entries {
             generation: 0,
             is_receive: false,
             late: false,
-            endpoint: self.places.len() + 1,
-            kept: None,
+            endpoint: FREE | (self.places.len() + 1),
+            kept: Kept::to_fill(()).0,
             state: State::Posted,
             waker: None,
             deadline: None,
         });
     }
 
+    /// The operation with this context, and its place.
+    #[inline(always)]
+    fn find(places: &mut [Entry], context: usize) -> Option<(usize, &mut Entry)> {
+        let key = (context & u32::MAX as usize).wrapping_sub(1);
+        let entry = places.get_mut(key).filter(|entry| entry.generation as usize == context >> 32)?;
+        Some((key, entry))
+    }
+
     /// The operation with this context.
     #[inline(always)]
     pub(crate) fn get(&mut self, context: usize) -> Option<&mut Entry> {
-        self.places.get_mut(key_of(context)?).filter(|entry| entry.generation as usize == context >> 32)
+        Some(Self::find(&mut self.places, context)?.1)
     }
 
     /// Removes an operation: how it stood, and its buffer.
     pub(crate) fn remove(&mut self, context: usize) -> Option<(State, Kept)> {
-        let entry = self.get(context)?;
+        let (key, entry) = Self::find(&mut self.places, context)?;
         debug_assert!(entry.waker.is_none() && entry.deadline.is_none(), "nothing is left of it");
         let state = core::mem::take(&mut entry.state);
-        Some((state, self.release(context)?))
+        Some((state, Self::release(entry, key, &mut self.free).duplicate()))
     }
 
     /// Removes an operation that has completed, and has no deadline: what is told of it, and its
-    /// buffer. `None`, and nothing has changed, if it is not of these.
+    /// buffer where it lies. `None`, and nothing has changed, if it is not of these.
     #[inline(always)]
-    pub(crate) fn remove_done(&mut self, context: usize) -> Option<(Done, Kept)> {
-        let entry = self.get(context)?;
+    pub(crate) fn remove_done(&mut self, context: usize) -> Option<(Done, &Kept)> {
+        let (key, entry) = Self::find(&mut self.places, context)?;
         let State::Ended(Ok(done)) = &entry.state else { return None };
         if entry.deadline.is_some() {
             return None;
         }
         let done = done.moved();
         entry.state = State::Posted;
-        Some((done, self.release(context)?))
+        Some((done, Self::release(entry, key, &mut self.free)))
     }
 
-    /// Removes an operation that the engine has and nothing waits for: its buffer. `None`, and
-    /// nothing has changed, if it is not of these.
+    /// Removes an operation that the engine has and nothing waits for: its buffer where it lies.
+    /// `None`, and nothing has changed, if it is not of these.
     #[inline(always)]
-    pub(crate) fn remove_posted(&mut self, context: usize) -> Option<Kept> {
-        let entry = self.get(context)?;
+    pub(crate) fn remove_posted(&mut self, context: usize) -> Option<&Kept> {
+        let (key, entry) = Self::find(&mut self.places, context)?;
         let is_plain = matches!(entry.state, State::Posted) && entry.waker.is_none() && entry.deadline.is_none();
-        if is_plain { self.release(context) } else { None }
+        is_plain.then(|| Self::release(entry, key, &mut self.free))
     }
 
-    /// Frees the place of an operation.
+    /// Frees the place of an operation; its buffer is still there.
     #[inline(always)]
-    fn release(&mut self, context: usize) -> Option<Kept> {
-        let next = self.free;
-        let entry = self.get(context)?;
-        let kept = Kept::take_from(&mut entry.kept)?;
+    const fn release<'a>(entry: &'a mut Entry, key: usize, free: &mut usize) -> &'a Kept {
         entry.generation = entry.generation.wrapping_add(1);
-        entry.endpoint = next;
-        self.free = key_of(context)?;
-        Some(kept)
+        entry.endpoint = FREE | *free;
+        *free = key;
+        &entry.kept
     }
 
     /// The contexts of an endpoint's operations.
     pub(crate) fn of_endpoint(&self, endpoint: usize) -> Vec<usize> {
-        let of_it = |(key, entry): (usize, &Entry)| {
-            (entry.kept.is_some() && entry.endpoint == endpoint).then_some(context_of(entry.generation, key))
-        };
+        let of_it =
+            |(key, entry): (usize, &Entry)| (entry.endpoint == endpoint).then_some(context_of(entry.generation, key));
         self.places.iter().enumerate().filter_map(of_it).collect()
     }
 
@@ -195,8 +206,7 @@ impl Entries {
     pub(crate) fn has_posted(&self, endpoint: usize, is_receive: bool, from: &mut usize) -> bool {
         let is_one = |at: &usize| {
             self.places.get(*at).is_some_and(|entry| {
-                entry.kept.is_some()
-                    && (entry.endpoint, entry.is_receive) == (endpoint, is_receive)
+                (entry.endpoint, entry.is_receive) == (endpoint, is_receive)
                     && matches!(entry.state, State::Posted | State::Abandoned)
             })
         };
@@ -212,12 +222,8 @@ impl Entries {
 
     /// How many operations there are.
     pub(crate) fn len(&self) -> usize {
-        self.places.iter().filter(|entry| entry.kept.is_some()).count()
+        self.places.iter().filter(|entry| !entry.is_free()).count()
     }
-}
-
-fn key_of(context: usize) -> Option<usize> {
-    (context & u32::MAX as usize).checked_sub(1)
 }
 
 #[cfg(test)]
@@ -237,6 +243,7 @@ mod tests {
         entries.remove(first).unwrap();
         assert!(entries.get(first).is_none() && entries.remove(first).is_none());
         let second = add(&mut entries, State::Posted);
+        let key_of = |context| context & u32::MAX as usize;
         assert_eq!(
             (key_of(first), first == second, entries.places.len(), entries.len()),
             (key_of(second), false, 2, 2)
@@ -277,7 +284,7 @@ mod tests {
         entries.get(context).unwrap().deadline = Some(Instant::default());
         assert!(entries.remove_done(context).is_none());
         entries.get(context).unwrap().deadline = None;
-        let (told, _kept) = entries.remove_done(context).unwrap();
+        let (told, _) = entries.remove_done(context).unwrap();
         assert_eq!((told.flags, told.len, told.data, told.tag), (OpFlags::MSG, 3, 4, 5));
         assert!(entries.get(context).is_none() && entries.remove_done(context).is_none());
         assert!(matches!(entries.places[2].state, State::Posted));

@@ -13,7 +13,6 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use ofi_core::{Cause, Errno, Error, Failure, FiAddr, OpFlags};
-use ofi_memory::Erased;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -219,7 +218,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     pub fn try_finish(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
         let pump = self.on.pump();
         let (outcome, owner) = pump.try_take(self.context).or_else(|| pump.turn_for(self.context))?;
-        Some(self.finish(outcome, owner))
+        Some(self.finish(outcome, owner.take()))
     }
 
     /// Whether it is an operation of this pump.
@@ -235,13 +234,13 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// The result and the buffer if the operation has ended. Makes no progress.
     pub(crate) fn take_ended(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
         let (outcome, owner) = self.on.pump().try_take(self.context)?;
-        Some(self.finish(outcome, owner))
+        Some(self.finish(outcome, owner.take()))
     }
 
     /// The same; otherwise the turn that finds its end will wake `waker`.
     pub(crate) fn take_or_wake(&mut self, waker: &Waker) -> Option<(Result<Completion, OperationError>, B)> {
         let (outcome, owner) = self.on.pump().take(self.context, waker)?;
-        Some(self.finish(outcome, owner))
+        Some(self.finish(outcome, owner.take()))
     }
 
     /// The rest of a poll.
@@ -251,16 +250,15 @@ impl<'a, B: 'static> Operation<'a, B> {
         let ended = pump.try_take(self.context).or_else(|| pump.turn_for(self.context));
         // The waker only now: most operations that do not wait for the peer have ended.
         if let Some((outcome, owner)) = ended.or_else(|| pump.take(self.context, context.waker())) {
-            return Poll::Ready(self.finish(outcome, owner));
+            return Poll::Ready(self.finish(outcome, owner.take()));
         }
         reactor::watch(pump, context.waker());
         Poll::Pending
     }
 
     #[inline(always)]
-    fn finish(&mut self, outcome: Outcome, owner: Erased) -> (Result<Completion, OperationError>, B) {
+    fn finish(&mut self, outcome: Outcome, buffer: B) -> (Result<Completion, OperationError>, B) {
         self.context = 0;
-        let buffer = owner.take::<B>();
         let av = &self.on.av;
         let source = |handle| if handle == FiAddr::UNSPEC { None } else { av.peer_of(handle) };
         let result = match outcome {

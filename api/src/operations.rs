@@ -17,7 +17,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::{CompletionQueue as Queue, Waiting, Watcher};
-use ofi_memory::{Erased, Span};
+use ofi_memory::Span;
 use ofi_os::membarrier;
 use ofi_sync::lock::{LockKind, Park};
 use ofi_sync::park::ParkCell;
@@ -35,9 +35,9 @@ const BATCH: usize = 16;
 type Read = ArrayVec<(usize, Done), BATCH>;
 
 /// What a turn for one operation has found.
-pub(crate) enum Turn {
+pub(crate) enum Turn<B> {
     /// The operation has completed; its buffer.
-    Ended(Done, Erased),
+    Ended(Done, B),
     /// Something else, which may have ended it otherwise.
     Other,
     Nothing,
@@ -181,7 +181,7 @@ impl Operations {
 
     /// As [`Table::look_at`].
     #[inline(always)]
-    pub(crate) fn look_at(&self, context: usize) -> Found {
+    pub(crate) fn look_at<B: 'static>(&self, context: usize) -> Found<B> {
         Park::lock(&self.table).look_at(context)
     }
 
@@ -200,7 +200,7 @@ impl Operations {
     /// A turn for an operation that the engine has, and that nothing else waits for: cheaper than
     /// [`Self::turn_for`] if that ends, or nothing does.
     #[inline(always)]
-    pub(crate) fn turn_only_for(&self, context: usize) -> Turn {
+    pub(crate) fn turn_only_for<B: 'static>(&self, context: usize) -> Turn<B> {
         let mut first = None;
         let result = self.queue.read(1, |completion| first = Some((completion.context, Done::from(completion))));
         if let Some((ended, done)) = &first

@@ -10,7 +10,6 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use ofi_core::wait::WaitObject;
 use ofi_engine::Watcher;
-use ofi_memory::Erased;
 use ofi_os::clock;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::nap::Nap;
@@ -189,7 +188,7 @@ fn may_spin() -> bool {
 /// registering its task, which costs more than the moment: in a thread of [`block_on`] whose future
 /// waits for nothing else, as far as can be seen.
 #[inline(always)]
-pub(crate) fn moment(pump: &Operations, context: usize) -> Option<(Done, Erased)> {
+pub(crate) fn moment<B: 'static>(pump: &Operations, context: usize) -> Option<(Done, B)> {
     if !may_spin() || !is_only(pump) || is_woken() {
         return None;
     }

@@ -22,9 +22,9 @@ use std::sync::Arc;
 pub(crate) type Ended = (Outcome, Erased);
 
 /// What the first look at an operation has found.
-pub(crate) enum Found {
+pub(crate) enum Found<B> {
     /// It has completed; its buffer.
-    Ended(Done, Erased),
+    Ended(Done, B),
     /// [`Table::is_alone`].
     Alone,
     /// Anything else, which may be its end.
@@ -305,26 +305,27 @@ impl Table {
     /// The same at less cost, only for an operation that has completed and has no deadline;
     /// otherwise, whether a moment's wait for it makes sense.
     #[inline(always)]
-    pub(crate) fn look_at(&mut self, context: usize) -> Found {
-        match self.entries.remove_done(context) {
-            // SAFETY: the operation has ended: the engine has no buffer of it.
-            Some((done, kept)) => Found::Ended(done, unsafe { kept.end() }),
-            None if self.is_alone(context) => Found::Alone,
-            None => Found::Other,
+    pub(crate) fn look_at<B: 'static>(&mut self, context: usize) -> Found<B> {
+        if let Some((done, kept)) = self.entries.remove_done(context) {
+            // SAFETY: the operation has ended: the engine has no buffer of it, and its entry is
+            // removed, once.
+            return Found::Ended(done, unsafe { kept.end_in_place() });
         }
+        if self.is_alone(context) { Found::Alone } else { Found::Other }
     }
 
     /// The engine has completed an operation: its buffer. `None`, and nothing has changed, if more
     /// is to be done than to give that to the caller, who awaits it.
     #[inline(always)]
-    pub(crate) fn take_posted(&mut self, context: usize) -> Option<Erased> {
+    pub(crate) fn take_posted<B: 'static>(&mut self, context: usize) -> Option<B> {
         // The completion may have made room for others.
         if self.held > 0 {
             return None;
         }
         let kept = self.entries.remove_posted(context)?;
-        // SAFETY: the operation has completed: the engine has no buffer of it.
-        Some(unsafe { kept.end() })
+        // SAFETY: the operation has completed: the engine has no buffer of it, and its entry is
+        // removed, once.
+        Some(unsafe { kept.end_in_place() })
     }
 
     /// Whether the engine has this operation, and no operation has a task that waits, but perhaps

@@ -91,22 +91,27 @@ impl Drop for Erased {
 impl Erased {
     /// Keeps a value; also returns what `look` says of it: the place and the length of bytes that
     /// it owns. Bytes within the value itself would move with it, so such a value goes to the heap.
-    #[inline]
+    #[inline(always)]
     pub fn new<T: Send + 'static>(mut value: T, look: impl Fn(&mut T) -> (*mut u8, usize)) -> (Self, (*mut u8, usize)) {
         if Kinds::<T>::FITS {
-            let mut words = words_of(value);
-            let place = words.as_mut_ptr().cast::<T>();
+            let words = words_of(value);
+            // Looked at in a copy, so that the words stay in registers.
+            let mut copy = words;
+            let place = copy.as_mut_ptr().cast::<T>();
             // SAFETY: these are the words of the value, and nothing else refers to them. From here
             // on they move as words, so that the address below stays valid.
             let (base, len) = look(unsafe { &mut *place });
-            let within = place.addr()..place.addr() + size_of::<T>();
-            if len == 0 || !within.contains(&base.addr()) {
-                let words = core::array::from_fn(|at| fresh(&words[at]));
+            if len == 0 || !(place.addr()..place.addr() + size_of::<T>()).contains(&base.addr()) {
                 return (Self { words, kind: &Kinds::<T>::IN_PLACE }, (base, len));
             }
             // SAFETY: the value is there; the words are not used again.
             value = unsafe { place.read() };
         }
+        Self::on_heap(value, look)
+    }
+
+    /// The same on the heap.
+    fn on_heap<T: Send + 'static>(value: T, look: impl Fn(&mut T) -> (*mut u8, usize)) -> (Self, (*mut u8, usize)) {
         let boxed = Box::into_raw(Box::new(value));
         let mut words = [MaybeUninit::uninit(); 4];
         // SAFETY: the words have room for a pointer.
@@ -131,17 +136,34 @@ impl Erased {
     /// If it is of another type; it is dropped then.
     #[inline(always)]
     pub fn take<T: 'static>(self) -> T {
-        assert!(self.kind.type_id == TypeId::of::<T>(), "the value is of another type");
-        // Its words are read once more, and then forgotten.
+        assert!(self.is::<T>(), "the value is of another type");
         let this = ManuallyDrop::new(self);
-        if this.kind.is_on_heap {
+        // SAFETY: nothing drops it any more.
+        unsafe { this.read() }
+    }
+
+    fn is<T: 'static>(&self) -> bool {
+        self.kind.type_id == TypeId::of::<T>()
+    }
+
+    /// The value, from where it lies.
+    ///
+    /// # Panics
+    /// If it is of another type.
+    ///
+    /// # Safety
+    /// From here on nothing uses or drops this.
+    #[inline(always)]
+    pub unsafe fn read<T: 'static>(&self) -> T {
+        assert!(self.is::<T>(), "the value is of another type");
+        if self.kind.is_on_heap {
             // SAFETY: the words hold the address of a box.
-            let boxed = unsafe { this.words.as_ptr().cast::<*mut T>().read() };
+            let boxed = unsafe { self.words.as_ptr().cast::<*mut T>().read() };
             // SAFETY: it was leaked as a box of this type, and only this takes it back.
             return *unsafe { Box::from_raw(boxed) };
         }
         // Loaded one by one, because they may just have been stored in other widths.
-        let words: Words = core::array::from_fn(|at| fresh(&this.words[at]));
+        let words: Words = core::array::from_fn(|at| fresh(&self.words[at]));
         // SAFETY: the words hold a value of this type.
         unsafe { words.as_ptr().cast::<T>().read() }
     }
