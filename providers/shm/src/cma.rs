@@ -39,6 +39,9 @@ const CLASSES: usize = 6;
 const MOST_LENT: usize = 1024;
 /// The most outcomes that may wait for room: more than a peer lends at a time.
 const REPLIES: usize = 4 * MOST_LENT;
+/// The longest message that is offered, in bytes. A receiver that copies it polls nothing else
+/// meanwhile, for some milliseconds; longer messages come in data frames, one at a time.
+pub(crate) const MAX_OFFER: usize = 16 << 20;
 /// Payloads in a row that the other side could not read, after which no more are lent. A few may
 /// have pages that the program has never touched.
 const REFUSALS: u32 = 8;
@@ -191,8 +194,8 @@ pub(crate) struct Cma {
     next: u32,
     /// How many of them the other side could not read, since it last could.
     refusals: u32,
-    /// Bytes still to send through the pool before anything is compared: at first it is small, and
-    /// then its pages are touched for the first time.
+    /// Bytes still to send through the pool before it is compared: at first it is small, and then
+    /// its pages are touched for the first time.
     cold: usize,
     /// Large payloads of each class that this side has sent since.
     sent: [Sent; CLASSES],
@@ -250,11 +253,12 @@ impl Cma {
         if len >= LONG && is_first && matches!(self.permission, CmaPermission::No { .. }) {
             return true;
         }
-        if self.cold > 0 {
+        let sent = &mut self.sent[Classes::index(len)];
+        if self.cold > 0 && sent.is_for_pool(len >= LONG) {
             self.cold = self.cold.saturating_sub(len);
             return false;
         }
-        self.sent[Classes::index(len)].add();
+        sent.add();
         match &mut self.permission {
             CmaPermission::Requested => false,
             CmaPermission::Yes { classes, .. } if *classes == Classes::ALL => false,
@@ -458,7 +462,8 @@ impl Cma {
     /// returns the classes that this side still reads.
     pub(crate) fn note(&mut self, way: Way, now: Instant, len: usize) -> Option<Classes> {
         let class = Classes::index(len);
-        let choosers = self.reading.choosers.get_or_insert_default();
+        let new = || Box::new(core::array::from_fn(|class| Chooser::new(class >= Classes::index(LONG))));
+        let choosers = self.reading.choosers.get_or_insert_with(new);
         let is_pool_faster = choosers[class].note(way, now, len);
         if !is_pool_faster || self.how != CmaMode::IfFaster || !self.reading.granted.has(len) {
             return None;

@@ -3,7 +3,7 @@
 //! each link's memory, and a peer wakes it by a control message.
 //! Invariant: a link leaves the table only through `drop_link`, which returns everything it kept.
 
-use crate::cma::{CmaMode, is_large};
+use crate::cma::{CmaMode, MAX_OFFER, is_large};
 use crate::conn::{Conn, INLINE, Out, Peer, ReadError, State, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
@@ -368,6 +368,8 @@ impl Transport for ShmTransport {
         Self::wake(conn, News::Line, control);
         true
     }
+
+    const MAX_OFFER: usize = MAX_OFFER;
 
     #[inline(always)]
     fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {

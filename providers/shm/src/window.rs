@@ -18,6 +18,9 @@ use ofi_sync::primitive::{AtomicU64, Ordering};
 /// The least that a side claims, in bytes, while there is as much: a system call takes a small part
 /// of the copy's time.
 const LEAST: usize = 32 << 10;
+/// The most that a side claims at a time, in bytes: a sender that is stopped has at most as much to
+/// write afterwards, and the sides of a long payload end close to each other.
+const MOST: usize = 1 << 20;
 /// The longest payload of which the sender claims all that is left: another system call would take
 /// longer than the one side waits for the other.
 const SHORT: usize = 256 << 10;
@@ -42,10 +45,15 @@ fn least_of(len: usize) -> u16 {
     u16::try_from(LEAST.div_ceil(unit_of(len))).unwrap_or(u16::MAX)
 }
 
+/// Units that stand for at most [`MOST`] bytes.
+fn most_of(len: usize) -> u16 {
+    u16::try_from(MOST / unit_of(len)).unwrap_or(u16::MAX).max(1)
+}
+
 /// How many of `free` units the sender claims: a short payload's rest at once.
 fn share_of_sender(free: u16, len: usize) -> u16 {
     let share = if len <= SHORT { free } else { free - free / 8 };
-    share.max(least_of(len)).min(free)
+    share.max(least_of(len)).min(most_of(len)).min(free)
 }
 
 /// The part of a payload that the receiver claims first, in 64ths. It follows what makes both sides
@@ -151,7 +159,7 @@ impl OpenWindow {
             }
             let free = second - first;
             let share = if first == 0 { self.first } else { free.div_ceil(2).max(least_of(self.len)) };
-            let end = first + share.min(free);
+            let end = first + share.min(most_of(self.len)).min(free);
             let next = Word { number, first: end, second };
             // Relaxed: the part is this side's memory.
             if words.claims.compare_exchange(word, next.pack(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -300,6 +308,23 @@ mod tests {
         let claims = Vec::from_iter(std::iter::from_fn(|| window.claim(both(&memory)).unwrap().map(kib)));
         assert_eq!(claims, [0..128, 128..192, 192..224, 224..256]);
         assert!(!window.has_sender());
+    }
+
+    #[test]
+    fn a_side_claims_little_of_a_long_payload_at_a_time() {
+        for len in [(9 << 20) + 77, 1 << 30] {
+            let memory = words();
+            let mut window = OpenWindow::open(both(&memory), 7, len, Share(56));
+            let mut sender = PeerWindow::new(7, len);
+            let mut claims = std::iter::from_fn(|| {
+                let theirs = sender.claim(both(&memory)).map(|claim| claim.bytes);
+                let own = window.claim(both(&memory)).unwrap();
+                let [theirs, own] = [theirs, own].map(|bytes| bytes.map_or(0, |bytes| bytes.len()));
+                assert!(theirs.max(own) <= MOST, "{theirs} and {own} of {len}");
+                Some(theirs + own).filter(|claimed| *claimed > 0)
+            });
+            assert_eq!(claims.by_ref().sum::<usize>(), len);
+        }
     }
 
     #[test]

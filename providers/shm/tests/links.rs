@@ -256,6 +256,28 @@ fn large_messages_are_read_out_of_the_senders_memory_if_wanted() {
 }
 
 #[test]
+fn a_large_message_arrives_while_its_sender_does_something_else() {
+    for mode in [CmaMode::IfAllowed, CmaMode::Read, CmaMode::Both] {
+        let (mut a, mut b) = (open_direct(mode), open_direct(mode));
+        let (to_b, to_a) = (a.know(b.addr()), b.know(a.addr()));
+        for _ in 0..4 {
+            exchange(&mut a, &mut b, to_b, LARGE);
+            exchange(&mut b, &mut a, to_a, LARGE);
+        }
+        for len in [1 << 20, 4 << 20, (16 << 20) - 5] {
+            let bytes: Vec<u8> = (0..len).map(|at: usize| u8::try_from(at * 7 % 251).unwrap()).collect();
+            let got = b.receive(FiAddr::UNSPEC, 3, len);
+            let sent = a.send(to_b, 3, bytes.clone());
+            expect(&RealTime, &mut [&mut b], "a large message", |sides| sides[0].is_done(got));
+            assert!(b.take(got)[0].bytes == bytes, "other bytes came than were sent");
+            expect(&RealTime, &mut [&mut a], "the end of the send", |sides| sides[0].is_done(sent));
+        }
+        a.ep.close();
+        b.ep.close();
+    }
+}
+
+#[test]
 fn both_sides_copy_large_messages_if_wanted() {
     let (mut a, mut b) = (open_direct(CmaMode::Both), open_direct(CmaMode::Both));
     let (to_b, to_a) = (a.know(b.addr()), b.know(a.addr()));
@@ -524,6 +546,8 @@ fn patterns_follow_each_other() {
 /// cannot be read any more.
 #[test]
 fn a_message_sent_before_the_end_arrives() {
+    /// More than is offered: it comes in data frames.
+    const LARGE: usize = 17 << 20;
     let (mut a, mut b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.know(b.addr());
     warm(&mut a, &mut b, to_b);

@@ -47,6 +47,19 @@ fn permission_for_long_payloads_is_requested_at_once_but_not_again() {
 }
 
 #[test]
+fn a_pool_that_was_not_used_is_warm_before_it_is_compared() {
+    let mut direct = Cma::new(CmaMode::IfFaster, 4 << 20);
+    assert!(direct.is_time_to_ask(LONG));
+    direct.asked();
+    assert!(direct.answered(Classes::ALL));
+    let mut through_pool =
+        |payloads: u32| (0..payloads).filter(|_| !direct.is_time_to_ask(LONG) && !direct.lends(LONG)).count();
+    let (first, second) = (through_pool(4096), through_pool(4096));
+    assert_eq!(first - second, ((2 * 4) << 20) / LONG);
+    assert!((1..100).contains(&second), "the pool's turn comes again");
+}
+
+#[test]
 fn a_class_that_is_missing_is_asked_for_again() {
     let mut direct = Cma::new(CmaMode::IfAllowed, 0);
     assert!(direct.is_time_to_ask(LEAST));

@@ -90,7 +90,7 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
         let from = self.address_of(body)?;
-        if header > MAX_HEADER || !cma::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
+        if header > MAX_HEADER || !cma::is_large(len) || len > cma::MAX_OFFER || self.state_is_other() {
             return Err(INVALID.into());
         }
         let bytes = body.map(u64::to_ne_bytes);
