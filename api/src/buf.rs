@@ -167,10 +167,10 @@ impl Bytes {
     /// The bytes, for a buffer of the engine.
     ///
     /// # Safety
-    /// No other buffer of these bytes exists, and this one is no longer used once [`Kept::end`] has
-    /// been called.
+    /// No other buffer of these bytes exists, and this one is no longer used once the [`Kept`] has
+    /// been given up.
     pub(crate) const unsafe fn lend(self) -> Span {
-        // SAFETY: the bytes stay where they are until `end`, after which the caller uses the buffer
+        // SAFETY: the bytes stay where they are until then, after which the caller uses the buffer
         // no more.
         unsafe { Span::new(self.base, self.len) }
     }
@@ -198,8 +198,8 @@ impl Kept {
         Self::of(buf, bytes)
     }
 
-    /// Keeps a buffer; `bytes` says where its bytes lie. From here on only `end` makes a reference
-    /// to it.
+    /// Keeps a buffer; `bytes` says where its bytes lie. From here on nothing makes a reference to
+    /// it before it is given up.
     #[inline(always)]
     fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> (Self, Bytes) {
         let (owner, (base, len)) = Erased::new(buf, bytes);
@@ -224,14 +224,43 @@ impl Kept {
     /// Gives the buffer up, from where it lies.
     ///
     /// # Panics
-    /// If it is of another type.
+    /// If it is of another type than is asked for.
     ///
     /// # Safety
     /// As for [`Self::end`].
     #[inline(always)]
-    pub(crate) unsafe fn end_in_place<B: 'static>(&self) -> B {
+    pub(crate) unsafe fn end_in_place<G: GivenUp>(&self) -> G {
         // SAFETY: this function's contract; this drops nothing.
-        unsafe { self.0.read() }
+        unsafe { G::read(&self.0) }
+    }
+}
+
+/// A form in which a buffer is given up.
+pub(crate) trait GivenUp: Sized {
+    /// Reads it from where it lies.
+    ///
+    /// # Safety
+    /// From here on nothing uses or drops `owner`.
+    unsafe fn read(owner: &Erased) -> Self;
+}
+
+/// A small buffer by itself, whose words are read at once.
+pub(crate) struct Small<B>(pub(crate) B);
+
+impl<B: 'static> GivenUp for Small<B> {
+    #[inline(always)]
+    unsafe fn read(owner: &Erased) -> Self {
+        // SAFETY: this function's contract.
+        Self(unsafe { owner.read() })
+    }
+}
+
+/// Any buffer as it was kept: a large one is not moved about.
+impl GivenUp for Erased {
+    #[inline(always)]
+    unsafe fn read(owner: &Erased) -> Self {
+        // SAFETY: this function's contract.
+        unsafe { owner.duplicate() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The futures of operations.
 
 use crate::av::Peer;
+use crate::buf::{GivenUp, Small};
 use crate::entries::{Done, Outcome};
 use crate::inner::Inner;
 use crate::operations::Operations;
@@ -13,6 +14,7 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use ofi_core::{Cause, Errno, Error, Failure, FiAddr, OpFlags};
+use ofi_memory::Erased;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -243,6 +245,17 @@ impl<'a, B: 'static> Operation<'a, B> {
         Some(self.finish(outcome, owner.take()))
     }
 
+    /// The first look of a poll, and perhaps a moment's wait.
+    #[inline(always)]
+    fn look<G: GivenUp>(&self) -> Option<(Done, G)> {
+        let pump = self.on.pump();
+        match pump.look_at(self.context) {
+            Found::Ended(done, buffer) => Some((done, buffer)),
+            Found::Alone => parker::moment(pump, self.context),
+            Found::Other => None,
+        }
+    }
+
     /// The rest of a poll.
     #[inline(never)]
     fn poll_on(&mut self, context: &mut Context<'_>) -> Poll<(Result<Completion, OperationError>, B)> {
@@ -276,11 +289,10 @@ impl<B: 'static> Future for Operation<'_, B> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         assert!(!this.is_taken(), "an operation was polled after its end");
-        let pump = this.on.pump();
-        let ended = match pump.look_at(this.context) {
-            Found::Ended(done, buffer) => Some((done, buffer)),
-            Found::Alone => parker::moment(pump, this.context),
-            Found::Other => None,
+        let ended = if Erased::has_room_for::<B>() {
+            this.look().map(|(done, Small(buffer))| (done, buffer))
+        } else {
+            this.look().map(|(done, owner): (_, Erased)| (done, owner.take()))
         };
         match ended {
             Some((done, buffer)) => Poll::Ready(this.finish(Ok(done), buffer)),

@@ -3,7 +3,7 @@
 #[cfg(all(test, ofi_loom))]
 mod models;
 
-use crate::buf::{Bytes, Kept};
+use crate::buf::{Bytes, GivenUp, Kept};
 use crate::counting::Counting;
 use crate::drivers::Drivers;
 use crate::engine::{Engine, Post, What};
@@ -35,9 +35,9 @@ const BATCH: usize = 16;
 type Read = ArrayVec<(usize, Done), BATCH>;
 
 /// What a turn for one operation has found.
-pub(crate) enum Turn<B> {
+pub(crate) enum Turn<G> {
     /// The operation has completed; its buffer.
-    Ended(Done, B),
+    Ended(Done, G),
     /// Something else, which may have ended it otherwise.
     Other,
     Nothing,
@@ -181,7 +181,7 @@ impl Operations {
 
     /// As [`Table::look_at`].
     #[inline(always)]
-    pub(crate) fn look_at<B: 'static>(&self, context: usize) -> Found<B> {
+    pub(crate) fn look_at<G: GivenUp>(&self, context: usize) -> Found<G> {
         Park::lock(&self.table).look_at(context)
     }
 
@@ -200,7 +200,7 @@ impl Operations {
     /// A turn for an operation that the engine has, and that nothing else waits for: cheaper than
     /// [`Self::turn_for`] if that ends, or nothing does.
     #[inline(always)]
-    pub(crate) fn turn_only_for<B: 'static>(&self, context: usize) -> Turn<B> {
+    pub(crate) fn turn_only_for<G: GivenUp>(&self, context: usize) -> Turn<G> {
         let mut first = None;
         let result = self.queue.read(1, |completion| first = Some((completion.context, Done::from(completion))));
         if let Some((ended, done)) = &first

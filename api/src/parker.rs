@@ -1,6 +1,7 @@
 //! Runs a future on the calling thread: spins while operations are short, then sleeps on the
 //! descriptors of the queues that the future waits for.
 
+use crate::buf::GivenUp;
 use crate::entries::Done;
 use crate::operations::{Operations, Turn};
 use crate::pump::Pump;
@@ -188,7 +189,7 @@ fn may_spin() -> bool {
 /// registering its task, which costs more than the moment: in a thread of [`block_on`] whose future
 /// waits for nothing else, as far as can be seen.
 #[inline(always)]
-pub(crate) fn moment<B: 'static>(pump: &Operations, context: usize) -> Option<(Done, B)> {
+pub(crate) fn moment<G: GivenUp>(pump: &Operations, context: usize) -> Option<(Done, G)> {
     if !may_spin() || !is_only(pump) || is_woken() {
         return None;
     }

@@ -6,7 +6,7 @@
 //! the operation, and only operations of an open endpoint are in these two.
 #![allow(unsafe_code)]
 
-use crate::buf::{Bytes, Kept};
+use crate::buf::{Bytes, GivenUp, Kept};
 use crate::engine::{Engine, Post};
 use crate::entries::{Done, Entries, Outcome, State};
 use crate::wakers::{Panics, Wakers};
@@ -22,9 +22,9 @@ use std::sync::Arc;
 pub(crate) type Ended = (Outcome, Erased);
 
 /// What the first look at an operation has found.
-pub(crate) enum Found<B> {
+pub(crate) enum Found<G> {
     /// It has completed; its buffer.
-    Ended(Done, B),
+    Ended(Done, G),
     /// [`Table::is_alone`].
     Alone,
     /// Anything else, which may be its end.
@@ -131,7 +131,8 @@ impl Table {
                 after.stale.extend(entry.waker.take());
             }
             if let Some((_, kept)) = self.remove(context) {
-                // SAFETY: the endpoint is closed, and touches no buffer any more.
+                // SAFETY: the endpoint is closed, and touches no buffer any more; the entry is
+                // removed, once.
                 after.ended.push(unsafe { kept.end() });
             }
         }
@@ -256,7 +257,8 @@ impl Table {
     pub(crate) fn end(&mut self, context: usize, mut outcome: Outcome, after: &mut After) {
         let Some(entry) = self.entries.get(context) else { return };
         if matches!(entry.state, State::Abandoned) {
-            // SAFETY: the operation has completed, or was refused: the engine has no buffer of it.
+            // SAFETY: the operation has completed, or was refused: the engine has no buffer of it,
+            // and its entry is removed, once.
             after.ended.extend(self.remove(context).map(|(_, kept)| unsafe { kept.end() }));
             return;
         }
@@ -298,14 +300,15 @@ impl Table {
             return None;
         }
         let (State::Ended(outcome), kept) = self.remove(context)? else { return None };
-        // SAFETY: the operation has ended: the engine has no buffer of it.
+        // SAFETY: the operation has ended: the engine has no buffer of it, and its entry is
+        // removed, once.
         Some((outcome, unsafe { kept.end() }))
     }
 
     /// The same at less cost, only for an operation that has completed and has no deadline;
     /// otherwise, whether a moment's wait for it makes sense.
     #[inline(always)]
-    pub(crate) fn look_at<B: 'static>(&mut self, context: usize) -> Found<B> {
+    pub(crate) fn look_at<G: GivenUp>(&mut self, context: usize) -> Found<G> {
         if let Some((done, kept)) = self.entries.remove_done(context) {
             // SAFETY: the operation has ended: the engine has no buffer of it, and its entry is
             // removed, once.
@@ -317,7 +320,7 @@ impl Table {
     /// The engine has completed an operation: its buffer. `None`, and nothing has changed, if more
     /// is to be done than to give that to the caller, who awaits it.
     #[inline(always)]
-    pub(crate) fn take_posted<B: 'static>(&mut self, context: usize) -> Option<B> {
+    pub(crate) fn take_posted<G: GivenUp>(&mut self, context: usize) -> Option<G> {
         // The completion may have made room for others.
         if self.held > 0 {
             return None;
@@ -355,7 +358,7 @@ impl Table {
                 self.forget_held(endpoint, direction, context);
             }
             // SAFETY: the operation has ended, or has not been posted: the engine has no buffer of
-            // it.
+            // it, and its entry is removed, once.
             after.ended.push(unsafe { kept.end() });
         }
         (after, None)

@@ -94,14 +94,14 @@ impl Erased {
     #[inline(always)]
     pub fn new<T: Send + 'static>(mut value: T, look: impl Fn(&mut T) -> (*mut u8, usize)) -> (Self, (*mut u8, usize)) {
         if Kinds::<T>::FITS {
-            let words = words_of(value);
-            // Looked at in a copy, so that the words stay in registers.
-            let mut copy = words;
-            let place = copy.as_mut_ptr().cast::<T>();
+            let mut words = words_of(value);
+            let place = words.as_mut_ptr().cast::<T>();
             // SAFETY: these are the words of the value, and nothing else refers to them. From here
             // on they move as words, so that the address below stays valid.
             let (base, len) = look(unsafe { &mut *place });
             if len == 0 || !(place.addr()..place.addr() + size_of::<T>()).contains(&base.addr()) {
+                // Loaded again: the look may have changed the value.
+                let words = core::array::from_fn(|at| fresh(&words[at]));
                 return (Self { words, kind: &Kinds::<T>::IN_PLACE }, (base, len));
             }
             // SAFETY: the value is there; the words are not used again.
@@ -144,6 +144,11 @@ impl Erased {
 
     fn is<T: 'static>(&self) -> bool {
         self.kind.type_id == TypeId::of::<T>()
+    }
+
+    /// Whether values of a type are kept in place, unless they contain their bytes.
+    pub const fn has_room_for<T>() -> bool {
+        size_of::<T>() <= size_of::<Words>()
     }
 
     /// The value, from where it lies.
@@ -205,6 +210,17 @@ mod tests {
         // SAFETY: the array is on the heap, where it stays until it is taken.
         assert_eq!(unsafe { core::slice::from_raw_parts(base, len) }, [7; 8]);
         assert_eq!(moved.take::<[u8; 8]>(), [7; 8]);
+    }
+
+    #[test]
+    fn a_value_that_changes_when_it_is_looked_at_is_kept_as_it_is_then() {
+        let grow = |bytes: &mut Vec<u8>| {
+            bytes.resize(5000, 7);
+            of_vec(bytes)
+        };
+        let (erased, (base, len)) = Erased::new(vec![1u8], grow);
+        let back = erased.take::<Vec<u8>>();
+        assert_eq!((back.as_ptr(), back.len(), back[4999]), (base.cast_const(), len, 7));
     }
 
     #[test]

@@ -185,6 +185,15 @@ impl Posted {
         let waker = Waker::from(task.clone());
         loop {
             let operations = &self.operations;
+            // As a poll does in a thread of `block_on`, and as others do.
+            let found = match operations.look_at(self.context) {
+                Found::Ended(done, owner) => Turn::Ended(done, owner),
+                Found::Alone => operations.turn_only_for(self.context),
+                Found::Other => Turn::Other,
+            };
+            if let Turn::Ended(done, owner) = found {
+                return (Ok(done), owner);
+            }
             let ended = operations.try_take(self.context).or_else(|| operations.turn_for(self.context));
             if let Some(ended) = ended.or_else(|| operations.take(self.context, &waker)) {
                 return ended;
