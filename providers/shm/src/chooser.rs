@@ -22,7 +22,8 @@ pub(crate) enum Way {
 /// The latest groups that count.
 const GROUPS: usize = 3;
 /// Payloads of a trial that tell whether the rest of it is worth the time: after as many, a way
-/// that takes a quarter longer than the current one is given up.
+/// that takes a quarter longer than the current one is given up until the next round. An
+/// interruption may do that to a faster one, which costs a round.
 const TELLING: u32 = 8;
 /// Payloads of a round. The first rounds are shorter: the other side may have been trying its own
 /// ways at the same time, which makes this side's look slow.
@@ -35,8 +36,8 @@ const fn group(long: bool) -> u32 {
     if long { 16 } else { 32 }
 }
 
-/// Payloads of a trial: two groups, so that an interruption of one does not matter. The first
-/// payload only starts the clock.
+/// Payloads of a trial: two groups, of which the faster one counts. The first payload only starts
+/// the clock.
 const fn trial(long: bool) -> u32 {
     2 * group(long) + 1
 }
@@ -157,19 +158,17 @@ impl Chooser {
         };
         others.into_iter().for_each(Pace::interrupt);
         let ended = pace.note(now, len);
-        let so_far = pace.so_far(now);
         if way == Way::Pool {
             return ended && self.pool.timed.is_multiple_of(2) && self.pool_is_faster();
         }
         let was_trying = self.is_trying();
         self.lent += 1;
         let (before, after) = self.before_and_after_trial();
-        if was_trying && self.trial_is_hopeless(so_far) {
+        if was_trying && self.trial_is_hopeless(now) {
             self.lent = after;
         }
         if self.lent == before {
-            let tried = if self.reads { &mut self.both } else { &mut self.read };
-            *tried = Pace::new(self.long);
+            *self.tried() = Pace::new(self.long);
         }
         if self.lent >= self.round {
             (self.lent, self.round) = (0, (2 * self.round).min(ROUND));
@@ -192,10 +191,16 @@ impl Chooser {
         if self.reads { (read, both) } else { (both, read) }
     }
 
+    /// The way that is on trial, or will be next.
+    const fn tried(&mut self) -> &mut Pace {
+        if self.reads { &mut self.both } else { &mut self.read }
+    }
+
     /// Whether the trial is so slow that more payloads tell nothing.
-    fn trial_is_hopeless(&self, so_far: Option<u64>) -> bool {
+    fn trial_is_hopeless(&mut self, now: Instant) -> bool {
         let (current, tried) = self.current_and_tried();
-        current.zip(tried.or(so_far)).is_some_and(|(current, tried)| tried / 5 > current / 4)
+        let tried = tried.or_else(|| self.tried().so_far(now));
+        current.zip(tried).is_some_and(|(current, tried)| tried / 5 > current / 4)
     }
 
     fn pool_is_faster(&self) -> bool {
@@ -224,10 +229,11 @@ impl Sent {
     }
 
     /// Whether the next payload is to go through the pool, for the receiver to compare. Of `long`
-    /// ones the pool's turn is not at the beginning of a round.
+    /// ones, which few programs send many of, the first do not.
     pub(crate) const fn is_for_pool(self, long: bool) -> bool {
-        let turn = if long { ROUND / 8 } else { 0 };
-        turn <= self.0 && self.0 < turn + trial(long)
+        let turn = if long { ROUND / 32 } else { 0 };
+        // One more than the receiver needs, as the first may only end the turn of another way.
+        turn <= self.0 && self.0 <= turn + trial(long)
     }
 }
 
@@ -332,10 +338,12 @@ mod tests {
         let times = [31_300, 48_600, 35_600];
         let (mut sides, mut now) =
             ([0; 2].map(|_| (Chooser::new(true), Sent::default(), true)), Instant::from_nanos(1));
-        for at in 0..2 * 1000 {
+        for at in 0..2 * 2000 {
             let (chooser, sent, granted) = &mut sides[at % 2];
-            sent.add();
-            let way = if *granted && !sent.is_for_pool(at % 2 == 0) { chooser.next_lent() } else { Way::Pool };
+            if at % 2 == 0 || at > 2 * 1000 {
+                sent.add();
+            }
+            let way = if *granted && !sent.is_for_pool(true) { chooser.next_lent() } else { Way::Pool };
             now = now + Duration::from_nanos(cost(&[way], times));
             *granted &= !chooser.note(way, now, 256 << 10);
         }

@@ -17,7 +17,7 @@ use crate::window::Share;
 use core::ops::Range;
 use ofi_core::Instant;
 use ofi_engine::transport::{RecvTarget, Token};
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::{Header, MAX_PAYLOAD, Violation};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process::Process;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ const LONG: usize = 256 << 10;
 /// everywhere.
 const LEAST: usize = 32 << 10;
 /// Classes of sizes: from [`LEAST`] on, each twice as long as the one before, the last without end.
-const CLASSES: usize = 6;
+const CLASSES: usize = 7;
 /// The most payloads that are lent at a time; the next ones go through the pool.
 const MOST_LENT: usize = 1024;
 /// The most outcomes that may wait for room: more than a peer lends at a time.
@@ -253,12 +253,11 @@ impl Cma {
         if len >= LONG && is_first && matches!(self.permission, CmaPermission::No { .. }) {
             return true;
         }
-        let sent = &mut self.sent[Classes::index(len)];
-        if self.cold > 0 && sent.is_for_pool(len >= LONG) {
+        if self.cold > 0 && self.is_pools_turn(len) {
             self.cold = self.cold.saturating_sub(len);
             return false;
         }
-        sent.add();
+        self.sent[Classes::index(len)].add();
         match &mut self.permission {
             CmaPermission::Requested => false,
             CmaPermission::Yes { classes, .. } if *classes == Classes::ALL => false,
@@ -275,12 +274,18 @@ impl Cma {
     pub(crate) fn lends(&self, len: usize) -> bool {
         match self.permission {
             CmaPermission::Yes { classes, .. } => {
-                let is_for_pool =
-                    self.how == CmaMode::IfFaster && self.sent[Classes::index(len)].is_for_pool(len >= LONG);
+                let is_for_pool = self.how == CmaMode::IfFaster && self.is_pools_turn(len);
                 classes.has(len) && !is_for_pool && self.lent.len() < MOST_LENT
             }
             CmaPermission::No { .. } | CmaPermission::Requested => false,
         }
+    }
+
+    /// Whether a payload of this length is to go through the pool, for the other side to compare.
+    /// Not one that would have to be cut into several frames: they wait for the other side together,
+    /// and then follow each other fast, whatever the message took.
+    fn is_pools_turn(&self, len: usize) -> bool {
+        len <= MAX_PAYLOAD && self.sent[Classes::index(len)].is_for_pool(len >= LONG)
     }
 
     /// Permission has been asked for.
@@ -442,7 +447,7 @@ impl Cma {
 
     /// The sender has claimed a part of such a payload; `waits`: this side waits for it.
     pub(crate) fn adapt_share(&mut self, len: usize, waits: bool) {
-        self.reading.shares[Classes::index(len)].adapt(waits);
+        self.reading.shares[Classes::index(len)].adapt(len, waits);
     }
 
     /// The other side opens a window for a payload of `len` bytes: the payload's loan.

@@ -25,8 +25,8 @@ const MOST: usize = 1 << 20;
 /// longer than the one side waits for the other.
 const SHORT: usize = 256 << 10;
 
-/// Attempts to claim a part. Each side claims a few parts of a payload, so one that keeps the other
-/// from it for longer is hostile.
+/// Attempts to claim a part. Each side claims some twenty parts of a payload at most, so one that
+/// keeps the other from it for longer is hostile.
 const ATTEMPTS: u32 = 64;
 
 /// Bytes that a unit stands for in a payload of `len` bytes: a page, or more so that the words can
@@ -69,9 +69,13 @@ impl Default for Share {
 }
 
 impl Share {
-    /// The sender has claimed a part, and `waits`: has not finished it when the receiver has
-    /// finished its own.
-    pub(crate) fn adapt(&mut self, waits: bool) {
+    /// The sender has claimed a part of a payload of `len` bytes, and `waits`: has not finished it
+    /// when the receiver has finished its own. Nothing changes for longer payloads, of which the
+    /// receiver first claims [`MOST`].
+    pub(crate) fn adapt(&mut self, len: usize, waits: bool) {
+        if self.units(count_of(len)) > most_of(len) {
+            return;
+        }
         // To wait costs more than to have copied a little more.
         self.0 = if waits { (self.0 + 4).min(56) } else { (self.0 - 1).max(8) };
     }
@@ -330,9 +334,11 @@ mod tests {
     #[test]
     fn a_share_follows_the_side_that_is_late() {
         let mut share = Share::default();
-        (0..100).for_each(|_| share.adapt(true));
+        (0..100).for_each(|_| share.adapt(16 << 20, true));
+        assert_eq!(share, Share::default(), "it does not matter there");
+        (0..100).for_each(|_| share.adapt(1 << 20, true));
         assert_eq!(share, Share(56));
-        (0..100).for_each(|_| share.adapt(false));
+        (0..100).for_each(|_| share.adapt(1 << 20, false));
         assert_eq!(share, Share(8));
     }
 

@@ -23,7 +23,8 @@ use cma::Shared;
 const READS: usize = 64;
 /// Lines to prefetch ahead when there are several.
 const AHEAD: u64 = 4;
-/// Bytes read from a link before others have their turn.
+/// Bytes read from a link before others have their turn; a payload that is read out of the sender's
+/// memory is read to its end, up to [`MAX_OFFER`](crate::cma::MAX_OFFER).
 const BYTES: usize = 1 << 20;
 
 /// A payload that is arriving through the pool.

@@ -182,10 +182,11 @@ impl ShmTransport {
         if !is_large(payload.len) || conn.sender.has_more() || conn.sender.is_closing() || conn.lost {
             return false;
         }
-        Self::ask_for_cma(conn, &self.control, payload.len);
         if !conn.sender.send_cma(&mut conn.cma, header, payload, true) {
+            // Its data frames count, and ask for permission.
             return false;
         }
+        Self::ask_for_cma(conn, &self.control, payload.len);
         Self::wake(conn, News::Line, &self.control);
         true
     }
