@@ -111,11 +111,13 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, len: usize) -
     let ep = ours!(EpObj, ep.cast());
     // SAFETY: fi_accept(3) passes `len` bytes of data, or null.
     let Ok(data) = (unsafe { user_data(param, len) }) else { return Errno::EINVAL.negative() };
-    let mut request = ep.request.lock().unwrap_or_else(PoisonError::into_inner);
-    if request.is_none() {
-        return Errno::EOPBADSTATE.negative();
-    }
-    status(ep.prepare().and_then(|()| ep.control.clone().accept(&mut request, &data)))
+    let mut place = ep.request.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(request) = place.take() else { return Errno::EOPBADSTATE.negative() };
+    let mut request = Some(*request);
+    let accepted = ep.prepare().and_then(|()| ep.control.clone().accept(&mut request, &data));
+    // It may be tried again.
+    *place = request.map(Box::new);
+    status(accepted)
 }
 
 unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {

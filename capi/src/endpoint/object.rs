@@ -48,7 +48,7 @@ pub(crate) struct EpObj {
     /// FI_COLLECTIVE is enabled.
     pub(crate) joins_groups: bool,
     /// The connection request that this endpoint will accept.
-    pub(crate) request: Mutex<Option<ConnectionRequest>>,
+    pub(crate) request: Mutex<Option<Box<ConnectionRequest>>>,
     /// The handle of the request, freed with the endpoint; null if there is none.
     pub(crate) handle: *mut fid,
     pub(crate) format: AddrFormat,

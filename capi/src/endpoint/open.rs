@@ -110,7 +110,7 @@ pub(crate) unsafe fn open(
     }
     // If opening fails the handle gets its request back: the application may try again or reject
     // it.
-    let restore = |request: Option<ConnectionRequest>| {
+    let restore = |request: Option<Box<ConnectionRequest>>| {
         // SAFETY: the handle was checked above where there is a request.
         if let (Some(request), Ok(object)) = (request, unsafe { handle::borrow::<ConnReqObj>(handle) }) {
             *object.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);

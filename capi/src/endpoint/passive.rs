@@ -136,5 +136,5 @@ unsafe extern "C" fn reject(pep: *mut fid_pep, handle: *mut fid, param: *const c
     drop(unsafe { handle::reclaim::<ConnReqObj>(handle) });
     // SAFETY: fi_reject(3) passes `len` bytes of data, or null.
     let data = unsafe { bytes(param, len.min(MAX_USER_DATA)) };
-    status(pep.control.refuse(request, &data))
+    status(pep.control.refuse(*request, &data))
 }

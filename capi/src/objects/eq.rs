@@ -29,7 +29,8 @@ use std::time::Duration;
 #[repr(C)]
 pub(crate) struct ConnReqObj {
     pub(crate) fid: fid,
-    pub(crate) request: Mutex<Option<ConnectionRequest>>,
+    /// `None` once an endpoint has it, which keeps the handle until it closes.
+    pub(crate) request: Mutex<Option<Box<ConnectionRequest>>>,
 }
 
 object!(ConnReqObj, FI_CLASS_CONNREQ, REQUEST_FID_OPS, fid []);
@@ -177,7 +178,7 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
     };
     if let (Found::Event(Event { kind: EventKind::ConnectionRequest(request), .. }), Some(mut info)) = (found, info) {
         let fid = handle::header::<ConnReqObj>(core::ptr::null_mut());
-        let handle = handle::install(ConnReqObj { fid, request: Mutex::new(Some(*request)) });
+        let handle = handle::install(ConnReqObj { fid, request: Mutex::new(Some(request)) });
         info.set_handle(handle.cast());
         let place = core::mem::offset_of!(fi_eq_cm_entry, info);
         let info = info.into_raw().expose_provenance();

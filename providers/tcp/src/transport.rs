@@ -31,8 +31,9 @@ use std::time::Duration;
 
 /// Largest size of the receive buffer that all connections of an endpoint share, in bytes.
 const STAGING: usize = 64 << 10;
-/// Its first size: a program may have an endpoint for each connection.
-const FIRST_STAGING: usize = 4 << 10;
+/// Its size until more has arrived at once. Until a connection has brought anything but its
+/// handshake, an endpoint keeps none: a program may have an endpoint for each connection.
+const FIRST_STAGING: usize = 512;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
 /// Polls without input after which an active connection becomes idle.
@@ -235,6 +236,10 @@ impl<N: Net> TcpTransport<N> {
             finishing: None,
             broken: None,
         };
+        if self.conns.is_empty() {
+            // Often it is the only one.
+            self.conns.reserve_exact(1);
+        }
         Ok(self.conns.insert(conn))
     }
 
