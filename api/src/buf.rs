@@ -1,9 +1,9 @@
 //! Buffers of operations: which types may be one, and how the engine borrows their bytes.
 //! An operation owns its buffer: [`Kept`] holds it where nothing touches it until the engine has
-//! given the bytes back. Invariant: only [`Kept::end`] and [`Kept::end_in_place`] give the buffer up,
-//! once; their callers, all in `table.rs`, promise that the operation has completed, was refused, or
-//! its endpoint is closed. A `Kept` that is dropped leaks its buffer, because the engine may still
-//! use it.
+//! given the bytes back. Invariant: only [`Kept::end`] and [`Kept::end_in_place`] give the buffer
+//! up, once; their callers, all in `table.rs`, promise that the operation has completed, was
+//! refused, or its endpoint is closed. A `Kept` that is dropped leaks its buffer, because the
+//! engine may still use it.
 #![allow(unsafe_code)]
 
 use crate::element::Element;

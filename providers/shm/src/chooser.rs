@@ -104,7 +104,8 @@ impl Pace {
 }
 
 /// Whether a way that takes `time` is clearly faster than one that takes `other`: less than a
-/// thirtieth is noise. Not more, as in a ping-pong only half of the time is that of this side's way.
+/// thirtieth is noise. Not more, as in a ping-pong only half of the time is that of this side's
+/// way.
 const fn is_faster(time: u64, other: u64) -> bool {
     time < other - other / 30
 }
@@ -268,8 +269,8 @@ mod tests {
         ways
     }
 
-    /// Half round trips measured on three kinds of machine, in nanoseconds: length, whether programs
-    /// rewrite their buffers, pool, receiver's read, both.
+    /// Half round trips measured on three kinds of machine, in nanoseconds: length, pool,
+    /// receiver's read, both. Whether programs rewrite their buffers differs too.
     const MEASURED: [(usize, [u64; 3]); 23] = [
         // 2 MiB of private cache, 120 to 170 ns a line.
         (16 << 10, [2_700, 4_400, 3_200]),

@@ -282,8 +282,8 @@ impl Cma {
     }
 
     /// Whether a payload of this length is to go through the pool, for the other side to compare.
-    /// Not one that would have to be cut into several frames: they wait for the other side together,
-    /// and then follow each other fast, whatever the message took.
+    /// Not one that would have to be cut into several frames: they wait for the other side
+    /// together, and then follow each other fast, whatever the message took.
     fn is_pools_turn(&self, len: usize) -> bool {
         len <= MAX_PAYLOAD && self.sent[Classes::index(len)].is_for_pool(len >= LONG)
     }
