@@ -42,10 +42,6 @@ impl<T> Table<T> {
         let number = self.free;
         self.len += 1;
         if number as usize == self.slots.len() {
-            if number == 0 {
-                // Many tables never have more: those of an endpoint for each connection.
-                self.slots.reserve_exact(1);
-            }
             self.slots.push(Slot::Used(value));
             self.free = u32::try_from(self.slots.len()).expect("tables are far smaller than 2^32");
         } else {

@@ -31,8 +31,7 @@ use std::time::Duration;
 
 /// Largest size of the receive buffer that all connections of an endpoint share, in bytes.
 const STAGING: usize = 64 << 10;
-/// Its size until more has arrived at once. Until a connection has brought anything but its
-/// handshake, an endpoint keeps none: a program may have an endpoint for each connection.
+/// Its size until more has arrived at once: a program may have an endpoint for each connection.
 const FIRST_STAGING: usize = 512;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;

@@ -12,25 +12,11 @@ use ofi_os::poller::Event;
 
 impl<N: Net> TcpTransport<N> {
     /// Reads a connection. True if anything arrived.
-    #[inline]
     pub(super) fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
-        if self.staging.is_empty() { self.read_without_staging(slot, events) } else { self.read_some(slot, events) }
-    }
-
-    /// The same while no connection has brought anything but its handshake.
-    #[cold]
-    fn read_without_staging(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
-        let was_open = self.conns.get(slot).is_some_and(|conn| matches!(conn.state, State::Open));
-        self.staging.resize(FIRST_STAGING, 0);
-        let any = self.read_some(slot, events);
-        if !any || !was_open {
-            self.staging = Vec::new();
-        }
-        any
-    }
-
-    fn read_some(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
+        if self.staging.is_empty() {
+            self.staging.resize(FIRST_STAGING, 0);
+        }
         for _ in 0..READS {
             let Self { conns, staging, net, .. } = self;
             let Some(conn) = conns.get_mut(slot) else { return any };
