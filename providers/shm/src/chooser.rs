@@ -36,18 +36,16 @@ const fn group(long: bool) -> u32 {
     if long { 16 } else { 32 }
 }
 
-/// Payloads of a trial: two groups, of which the faster one counts. The first payload only starts
-/// the clock.
+/// Payloads of a trial: the chooser times two groups and takes the faster one. The first payload
+/// only starts the clock.
 const fn trial(long: bool) -> u32 {
     2 * group(long) + 1
 }
 
 /// How fast payloads of a class follow each other, one way. That includes what the way costs the
 /// sender: memory that another core has read takes longer to write again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pace {
-    /// Payloads of a group.
-    group: u32,
     /// Nanoseconds per MiB in each of the latest groups.
     groups: [u64; GROUPS],
     /// How many groups have been timed.
@@ -59,19 +57,15 @@ struct Pace {
 }
 
 impl Pace {
-    const fn new(long: bool) -> Self {
-        Self { group: group(long), groups: [0; GROUPS], timed: 0, began: None, count: 0, bytes: 0 }
-    }
-
-    /// A payload has arrived. True if it ends a group.
-    fn note(&mut self, now: Instant, len: usize) -> bool {
+    /// A payload has arrived. True if it ends a group of that many.
+    fn note(&mut self, now: Instant, len: usize, group: u32) -> bool {
         let Some(began) = self.began else {
             (self.began, self.count, self.bytes) = (Some(now), 0, 0);
             return false;
         };
         self.count += 1;
         self.bytes += len as u64;
-        let ended = self.count == self.group;
+        let ended = self.count == group;
         if ended {
             self.groups[self.timed % GROUPS] = self.since(began, now);
             self.timed += 1;
@@ -128,7 +122,7 @@ pub(crate) struct Chooser {
 impl Chooser {
     /// One that knows nothing; `long`: of a class of long payloads.
     pub(crate) fn new(long: bool) -> Self {
-        let [pool, read, both] = core::array::from_fn(|_| Pace::new(long));
+        let [pool, read, both] = Default::default();
         Self { long, pool, read, both, lent: 0, round: FIRST_ROUND, reads: false }
     }
 
@@ -151,6 +145,7 @@ impl Chooser {
 
     /// A payload has arrived that way. True if the pool turns out to be faster than the others.
     pub(crate) fn note(&mut self, way: Way, now: Instant, len: usize) -> bool {
+        let group = group(self.long);
         let Self { pool, read, both, .. } = self;
         let (pace, others) = match way {
             Way::Pool => (pool, [read, both]),
@@ -158,7 +153,7 @@ impl Chooser {
             Way::Both => (both, [pool, read]),
         };
         others.into_iter().for_each(Pace::interrupt);
-        let ended = pace.note(now, len);
+        let ended = pace.note(now, len, group);
         if way == Way::Pool {
             return ended && self.pool.timed.is_multiple_of(2) && self.pool_is_faster();
         }
@@ -169,7 +164,7 @@ impl Chooser {
             self.lent = after;
         }
         if self.lent == before {
-            *self.tried() = Pace::new(self.long);
+            *self.tried() = Pace::default();
         }
         if self.lent >= self.round {
             (self.lent, self.round) = (0, (2 * self.round).min(ROUND));
@@ -213,9 +208,8 @@ impl Chooser {
 
     /// The sender asks anew: forgets how fast the ways without the pool were.
     pub(crate) fn try_again(&mut self) {
-        let new = Self::new(self.long);
-        let pool = core::mem::replace(&mut self.pool, Pace::new(self.long));
-        *self = Self { pool, ..new };
+        let pool = core::mem::take(&mut self.pool);
+        *self = Self { pool, ..Self::new(self.long) };
     }
 }
 
@@ -233,7 +227,8 @@ impl Sent {
     /// ones, which few programs send many of, the first do not.
     pub(crate) const fn is_for_pool(self, long: bool) -> bool {
         let turn = if long { ROUND / 32 } else { 0 };
-        // One more than the receiver needs, as the first may only end the turn of another way.
+        // One more than a trial: the sender counts an offer after it has lent it, so that one which
+        // reaches the turn did not take the pool.
         turn <= self.0 && self.0 <= turn + trial(long)
     }
 }

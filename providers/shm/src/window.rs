@@ -70,8 +70,8 @@ impl Default for Share {
 
 impl Share {
     /// The sender has claimed a part of a payload of `len` bytes, and `waits`: has not finished it
-    /// when the receiver has finished its own. Nothing changes for longer payloads, of which the
-    /// receiver first claims [`MOST`].
+    /// when the receiver has finished its own. A payload of which the receiver claims [`MOST`]
+    /// first changes nothing.
     pub(crate) fn adapt(&mut self, len: usize, waits: bool) {
         if self.units(count_of(len)) > most_of(len) {
             return;

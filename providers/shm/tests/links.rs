@@ -343,12 +343,16 @@ fn nothing_is_read_out_of_the_senders_memory_if_not_wanted() {
 fn measuring_the_faster_way_loses_nothing() {
     let (mut a, mut b) = (open_direct(CmaMode::IfFaster), open_direct(CmaMode::IfFaster));
     let to_b = a.know(b.addr());
-    let before = process::seam::bytes_read();
+    let lent = || process::seam::bytes_read() + process::seam::bytes_written();
+    let before = lent();
     // Past the first trial of another way and the first turn of the pool.
-    for _ in 0..700 {
+    const COUNT: usize = 700;
+    for _ in 0..COUNT {
         exchange(&mut a, &mut b, to_b, 1 << 20);
     }
-    assert!(process::seam::bytes_read() > before, "it was never tried");
+    let lent = (lent() - before) >> 20;
+    assert!(lent > 0, "it was never tried");
+    assert!(lent <= COUNT - 33, "{lent}: the pool has no turn that is long enough for two groups");
 }
 
 /// Makes the system deny process_vm_readv(2) to this thread from now on.
