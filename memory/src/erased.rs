@@ -25,8 +25,11 @@ struct Kind {
 /// The two kinds of a type.
 struct Kinds<T>(T);
 
-impl<T: Send + 'static> Kinds<T> {
+impl<T> Kinds<T> {
     const FITS: bool = size_of::<T>() <= size_of::<Words>() && align_of::<T>() <= align_of::<Words>();
+}
+
+impl<T: Send + 'static> Kinds<T> {
     const IN_PLACE: Kind = Kind {
         type_id: TypeId::of::<T>(),
         is_on_heap: false,
@@ -99,7 +102,8 @@ impl Erased {
             // SAFETY: these are the words of the value, and nothing else refers to them. From here
             // on they move as words, so that the address below stays valid.
             let (base, len) = look(unsafe { &mut *place });
-            if len == 0 || !(place.addr()..place.addr() + size_of::<T>()).contains(&base.addr()) {
+            let within = place.addr()..place.addr() + size_of::<T>();
+            if len == 0 || !within.contains(&base.addr()) {
                 // Loaded again: the look may have changed the value.
                 let words = core::array::from_fn(|at| fresh(&words[at]));
                 return (Self { words, kind: &Kinds::<T>::IN_PLACE }, (base, len));
@@ -148,7 +152,7 @@ impl Erased {
 
     /// Whether values of a type are kept in place, unless they contain their bytes.
     pub const fn has_room_for<T>() -> bool {
-        size_of::<T>() <= size_of::<Words>()
+        Kinds::<T>::FITS
     }
 
     /// The value, from where it lies.
