@@ -18,7 +18,17 @@ struct Word(u64);
 /// The same for the bytes of a word, wherever they lie.
 #[inline(always)]
 pub fn fresh_word(place: &[u8; 8]) -> u64 {
-    // SAFETY: a reference is valid for reads, and a packed word needs no alignment.
-    let Word(word) = unsafe { place.as_ptr().cast::<Word>().read_volatile() };
+    // SAFETY: a reference is valid for reads.
+    unsafe { fresh_word_at(place.as_ptr()) }
+}
+
+/// The same for bytes that no reference may name.
+///
+/// # Safety
+/// Eight bytes are readable there.
+#[inline(always)]
+pub(crate) unsafe fn fresh_word_at(place: *const u8) -> u64 {
+    // SAFETY: they are readable, and a packed word needs no alignment.
+    let Word(word) = unsafe { place.cast::<Word>().read_volatile() };
     word
 }

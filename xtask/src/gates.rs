@@ -76,7 +76,7 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("unexpected message", "memory", Some(UNEXPECTED), 1954),
     ("write", "memory", Some("write"), 2400),
     ("write", "tcp", Some("write"), 4060),
-    ("fetch-add", "memory", Some("fetch-add"), 4230),
+    ("fetch-add", "memory", Some("fetch-add"), 4235),
     ("fetch-add", "tcp", Some("fetch-add"), 5930),
 ];
 
