@@ -48,8 +48,8 @@ pub(crate) fn asan() -> Outcome {
     let mut build = cargo(&["build", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--target", target, "--target-dir"]);
     run(build.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
     let built = folder.join(target).join("debug");
-    // Of the whole workspace, as `cargo test --workspace` has built them: for these crates alone, some
-    // of what they depend on has other features, and would be built again.
+    // Of the whole workspace, as `cargo test --workspace` has built them: for these crates alone,
+    // some of what they depend on has other features, and would be built again.
     run(cargo(&["test", "--workspace", "--test", "c_programs", "--test", "statements"])
         .env("OFI_TEST_LIBRARY", built.join("libfabric.so"))
         .env("OFI_TEST_RDMA_LIBRARY", built.join("librdmaaddrinfo.so"))
