@@ -70,8 +70,8 @@ impl Default for Share {
 
 impl Share {
     /// The sender has claimed a part of a payload of `len` bytes, and `waits`: has not finished it
-    /// when the receiver has finished its own. Nothing changes if the receiver begins such a payload
-    /// with as much as it may claim at once ([`MOST`]).
+    /// when the receiver has finished its own. Nothing changes if the receiver begins such a
+    /// payload with as much as it may claim at once ([`MOST`]).
     pub(crate) fn adapt(&mut self, len: usize, waits: bool) {
         if self.units(count_of(len)) > most_of(len) {
             return;
