@@ -234,6 +234,7 @@ fn what_random_hints_bring_keeps_its_promises() {
 const FOUND: &[(&str, &[&str])] = &[
     ("tagged receives were refused because of a default for untagged ones", &["caps=0xa", "rx.op_flags=0x10000"]),
     ("the same without untagged messages", &["caps=0x8", "rx.op_flags=0x10000"]),
+    ("fi_barrier refused a default FI_FENCE", &["caps=0x50", "tx.op_flags=0x200000"]),
 ];
 
 #[test]

@@ -24,6 +24,8 @@ pub(super) struct Operation {
     pub(super) ticket: Ticket,
     pub(super) plan: Arc<Plan>,
     pub(super) workspace: Workspace,
+    /// FI_FENCE: each of its messages leaves when everything sent to its receiver before is done.
+    pub(super) fenced: bool,
 }
 
 /// The state of a group.
@@ -168,6 +170,7 @@ impl Group {
             join.begin(at, work);
         }
         let (tag, word) = self.sign(at);
+        let fenced = self.operations.front().is_some_and(|operation| operation.fenced);
         // Sends first: the other members may be waiting for them.
         for Outbound { to, part } in &round.sends {
             let buffer = match self.operations.front() {
@@ -178,7 +181,7 @@ impl Group {
             let number = work.add(Flight { group: self.addr, place: None });
             let Some(to) = self.members.get_mut(*to) else { continue };
             to.is_linked = true;
-            work.orders.push_back(Order::Send { to: to.addr, tag, word: word.0, buffer, number });
+            work.orders.push_back(Order::Send { to: to.addr, tag, word: word.0, buffer, number, fenced });
         }
         for (place, receive) in round.receives.iter().enumerate() {
             let buffer = match self.operations.front() {

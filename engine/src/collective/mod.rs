@@ -44,6 +44,7 @@ const MOST_TRIES: u8 = 3;
 /// The flags that a call accepts.
 const ALLOWED: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MORE)
+    .union(OpFlags::FENCE)
     .union(OpFlags::INJECT_COMPLETE)
     .union(OpFlags::TRANSMIT_COMPLETE)
     .union(OpFlags::DELIVERY_COMPLETE)
@@ -52,8 +53,8 @@ const ALLOWED: OpFlags = OpFlags::COMPLETION
 /// A request to the endpoint.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Send a message to a member.
-    Send { to: Addr, tag: u64, word: u64, buffer: Buffer, number: usize },
+    /// Send a message to a member; `fenced`: when everything sent to it before is done.
+    Send { to: Addr, tag: u64, word: u64, buffer: Buffer, number: usize, fenced: bool },
     /// Receive a message from a member, as long as `buffer`, into it. If the link to the member has
     /// broken, only a message that has already arrived matches. `asks`: notify the member that this
     /// one waits, even over an open link; it answers if it has left.
@@ -343,12 +344,13 @@ impl Groups {
         let workspace = Workspace::new(&plan, elements, (contribution, result), &mut self.work.spares)?;
         let suppress = selective && !flags.contains(OpFlags::COMPLETION);
         let ticket = Ticket::new(context, OpFlags::COLLECTIVE, suppress);
+        let fenced = flags.contains(OpFlags::FENCE);
         self.outstanding += 1;
         if let Stage::Failed(why) = &group.stage {
             self.work.outcomes.push(Outcome::Failed(ticket, why.clone()));
             return Ok(());
         }
-        group.operations.push_back(Operation { kind, ticket, plan, workspace });
+        group.operations.push_back(Operation { kind, ticket, plan, workspace, fenced });
         if group.operations.len() == 1 {
             group.advance(&mut self.work);
         }

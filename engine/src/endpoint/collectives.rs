@@ -90,9 +90,9 @@ impl<K: LockKind> Core<K> {
 
     fn carry_out<T: Transport>(&mut self, transport: &mut T, order: Order) {
         match order {
-            Order::Send { to, tag, word, buffer, number } => {
+            Order::Send { to, tag, word, buffer, number, fenced } => {
                 let peer = self.member(to);
-                self.send_to_member(transport, peer, MemberMessage { tag, word, buffer, number });
+                self.send_to_member(transport, peer, MemberMessage { tag, word, buffer, number, fenced });
             }
             Order::Receive { from, tag, buffer, number, asks, gone } => {
                 let peer = self.member(from);
@@ -101,12 +101,12 @@ impl<K: LockKind> Core<K> {
             Order::Notify { to, tag, word, connects, number } => {
                 if connects || self.peers.table.at(&to).is_some_and(|peer| self.has_link(peer)) {
                     let peer = self.member(to);
-                    self.send_to_member(transport, peer, MemberMessage { tag, word, buffer: Buffer::empty(), number });
+                    self.send_to_member(transport, peer, MemberMessage::notice(tag, word, number));
                 }
             }
             Order::Answer { to, tag, word, number } => {
                 if self.has_link(to) || self.peers.handle_of(to) != FiAddr::UNSPEC {
-                    self.send_to_member(transport, to, MemberMessage { tag, word, buffer: Buffer::empty(), number });
+                    self.send_to_member(transport, to, MemberMessage::notice(tag, word, number));
                 } else {
                     self.groups.end_answer(number);
                 }
@@ -159,8 +159,7 @@ impl<K: LockKind> Core<K> {
         if !is_here && (asks || !matches!(self.peers.state_of(peer), PeerState::Open(_))) {
             // Connect, so that the end of a dead member breaks a link, and a member whose group
             // has failed answers with a notice.
-            let message = MemberMessage { tag, word: Groups::WAITS, buffer: Buffer::empty(), number: UNTRACKED };
-            self.send_to_member(transport, peer, message);
+            self.send_to_member(transport, peer, MemberMessage::notice(tag, Groups::WAITS, UNTRACKED));
         }
     }
 

@@ -23,6 +23,15 @@ pub(crate) struct MemberMessage {
     pub(crate) buffer: Buffer,
     /// Its number in [`Left`].
     pub(crate) number: usize,
+    /// It leaves when everything sent to the member before it is done (FI_FENCE).
+    pub(crate) fenced: bool,
+}
+
+impl MemberMessage {
+    /// A message without content, which says all by its word.
+    pub(crate) const fn notice(tag: u64, word: u64, number: usize) -> Self {
+        Self { tag, word, buffer: Buffer::empty(), number, fenced: false }
+    }
 }
 
 /// A message that has left, or failed.
@@ -44,12 +53,12 @@ impl Tx {
         (peer, message): (PeerId, MemberMessage),
         seq: u64,
     ) {
-        let MemberMessage { tag, word, buffer, number } = message;
+        let MemberMessage { tag, word, buffer, number, fenced } = message;
         let info = MessageInfo { tag: Some(tag), data: Some(word), ack: AckMode::No, fenced: false, group: true };
         let (len, ticket) = (buffer.len(), Ticket::new(number, OpFlags::COLLECTIVE, true));
         let (lent, stage, body) = (Lent::new(ticket, buffer), SendStage::Waiting, Body::Group);
         self.size += 1;
-        let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject: false, fenced: false, body };
+        let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject: false, fenced, body };
         self.queue(peers, out, transport, send);
     }
 

@@ -198,6 +198,33 @@ CASE_OURS(coll_barrier_waits_for_all)
 	end_party(&p);
 }
 
+/* The messages of a fenced operation leave when everything sent to their receiver before is done. */
+CASE_OURS(coll_a_fenced_barrier_waits_for_earlier_messages)
+{
+	const struct want both = { .caps = FI_COLLECTIVE | FI_TAGGED | FI_FENCE };
+	struct iovec iov = { "early", 6 };
+	struct fi_msg_tagged msg = { .msg_iov = &iov, .iov_count = 1, .tag = 5, .context = &contexts[7] };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	struct party p = { 0 };
+	char in[16] = "";
+
+	gather_party(&p, 2, &both);
+	bind_queues(&p);
+	join_all(&p);
+	msg.addr = p.addrs[0][1];
+	POST(fi_tsendmsg(p.sides[0].ep, &msg, FI_MATCH_COMPLETE | FI_COMPLETION));
+	CHECK(fi_barrier2(p.sides[0].ep, fi_mc_addr(p.groups[0]), FI_FENCE | FI_COMPLETION, &contexts[0]) == 0);
+	CHECK(fi_barrier(p.sides[1].ep, fi_mc_addr(p.groups[1]), &contexts[1]) == 0);
+	nothing_completes(&p, 0);
+	nothing_completes(&p, 1);
+	CHECK(fi_trecv(p.sides[1].ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 5, 0, &contexts[8]) == 0);
+	CHECK(next_of(&p, 1, &entry, &err, 20) == 1 && entry.op_context == &contexts[8] && !strcmp(in, "early"));
+	CHECK(next_of(&p, 0, &entry, &err, 20) == 1 && entry.op_context == &contexts[7]);
+	all_complete(&p);
+	end_party(&p);
+}
+
 /* Element `at` of the input of a member. */
 static uint64_t element(int member, size_t at)
 {

@@ -142,6 +142,7 @@ impl Member {
         let (input_loan, input) = Loan::new(input.to_vec());
         let elements = Elements { datatype: Datatype::Uint64, op: Some(AtomicOp::Sum), count: step.count };
         let root = self.set.members()[step.root];
+        let fence = if context.is_multiple_of(3) { OpFlags::FENCE } else { OpFlags::empty() };
         let call = CollectiveCall {
             kind: step.kind,
             group: self.group,
@@ -150,7 +151,7 @@ impl Member {
             buffer: Input::new(move |len| first_bytes(input, len)),
             result: Input::new(move |_| result),
             context,
-            flags: OpFlags::COMPLETION,
+            flags: OpFlags::COMPLETION | fence,
         };
         self.node.ep.collective(call).expect("it is accepted");
         self.running.insert(context, (input_loan, result_loan));
