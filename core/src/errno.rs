@@ -117,9 +117,16 @@ impl Errno {
     }
 }
 
+/// The system's number; [`Errno::EIO`] for an error that has none.
+impl From<&std::io::Error> for Errno {
+    fn from(error: &std::io::Error) -> Self {
+        Self::from_raw(error.raw_os_error().unwrap_or(Self::EIO.raw()))
+    }
+}
+
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Self {
-        Self::from_raw(error.raw_os_error().unwrap_or(Self::EIO.raw()))
+        Self::from(&error)
     }
 }
 
@@ -158,5 +165,7 @@ mod tests {
         assert_eq!(Errno::ETRUNC.raw(), 265);
         assert_eq!(format!("{:?}", Errno::ECONNREFUSED), "ECONNREFUSED");
         assert_eq!(Errno::from_raw(0), Errno::EOTHER);
+        assert_eq!(Errno::from(std::io::Error::from_raw_os_error(11)), Errno::AGAIN);
+        assert_eq!(Errno::from(&std::io::Error::other("no number")), Errno::EIO);
     }
 }

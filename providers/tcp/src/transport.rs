@@ -127,7 +127,7 @@ fn blocked(error: &io::Error) -> bool {
 }
 
 fn broken(remote: &Addr, error: &io::Error) -> Down {
-    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+    let errno = Errno::from(error);
     // EPIPE (32): to a caller it is the same as a reset.
     let errno = if errno.raw() == 32 { Errno::ECONNRESET } else { errno };
     Down::new(Cause::Broken, errno, format!("connection to {}: {error}", remote.socket()))
@@ -363,7 +363,7 @@ impl<N: Net> TcpTransport<N> {
             outcome = self.conns.get(slot).map(|conn| self.net.settle(&conn.socket, remote));
         }
         if let Some(Err(error)) = outcome {
-            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+            let errno = Errno::from(&error);
             let text = format!("connect to {remote}: {error}");
             self.lose(slot, Down::new(Cause::Connect, errno, text), events);
         }

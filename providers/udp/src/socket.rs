@@ -172,7 +172,7 @@ fn refused(error: &io::Error, to: &Addr) -> Given {
         // The error of an earlier packet to a closed port: datagrams may be lost. Retry this one.
         return Given::Full;
     }
-    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+    let errno = Errno::from(error);
     Given::Refused(Down::new(Cause::Broken, errno, format!("send to {}: {error}", to.socket())))
 }
 

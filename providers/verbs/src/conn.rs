@@ -163,7 +163,7 @@ impl<P: Pair> Conn<P> {
     }
 
     fn unusable(&self, error: &io::Error) -> Down {
-        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+        let errno = Errno::from(error);
         Down::new(Cause::Broken, errno, format!("connection to {}: {error}", self.remote.socket()))
     }
 

@@ -171,7 +171,7 @@ fn lack_in_words(error: &io::Error, what: &str, bytes: usize) -> io::Error {
 }
 
 fn connect_failure(error: &io::Error) -> Down {
-    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+    let errno = Errno::from(error);
     let locks = ("a connection", REGISTERED);
     Down::new(Cause::Connect, errno, format!("connect to the peer: {}", in_words(error, locks, limit_of_memory())))
 }

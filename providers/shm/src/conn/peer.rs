@@ -41,8 +41,7 @@ impl Peer {
 /// The reason for a connect request that cannot be sent.
 pub(crate) fn unreachable(to: &Addr, error: &io::Error) -> Down {
     let absent = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
-    let errno =
-        if absent { Errno::ECONNREFUSED } else { Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw())) };
+    let errno = if absent { Errno::ECONNREFUSED } else { Errno::from(error) };
     let why = if absent { "no endpoint on this host has this name".to_owned() } else { error.to_string() };
     Down::new(Cause::Connect, errno, format!("connect to {to}: {why}"))
 }

@@ -220,7 +220,7 @@ impl QueuePair {
     }
 
     fn unusable(&self, error: &io::Error) -> Down {
-        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
+        let errno = Errno::from(error);
         self.broken(errno, &format!("read the peer's memory: {error}"))
     }
 
