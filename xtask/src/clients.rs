@@ -3,7 +3,7 @@
 mod nixl;
 
 use crate::disk;
-use crate::run::{Outcome, cargo, root, run};
+use crate::run::{Outcome, build_release, root, run};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -515,7 +515,7 @@ fn summary(passed: bool, took: Duration, failures: &BTreeSet<String>, text: &str
 /// Runs the programs and prints the results. Fails if a program fails on our library, unless the
 /// bundled one fails the same tests.
 pub(crate) fn clients(options: &Options) -> Outcome {
-    run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
+    build_release()?;
     let ours = home().join("ours");
     disk::make(&ours)?;
     disk::copy(disk::target().join("release/libfabric.so"), ours.join("libfabric.so.1"))?;

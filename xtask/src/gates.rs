@@ -27,7 +27,10 @@ pub(crate) fn loom() -> Outcome {
 /// and objects in every order.
 pub(crate) fn asan() -> Outcome {
     let (target, folder) = ("x86_64-unknown-linux-gnu", disk::target().join("asan"));
-    let mut tests = cargo(&["test", "-p", "ofi", "--features", "tokio,bytes,sim", "--target", target]);
+    // Both builds with the tools' crate, which gives what they share the same features: it is built
+    // once.
+    let features = "ofi/tokio,ofi/bytes,ofi/sim";
+    let mut tests = cargo(&["test", "-p", "ofi", "-p", "ofi-tools", "--features", features, "--target", target]);
     tests.args([
         "--test",
         "drops",
@@ -45,8 +48,12 @@ pub(crate) fn asan() -> Outcome {
         "--target-dir",
     ]);
     run(tests.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
-    let mut build = cargo(&["build", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--target", target, "--target-dir"]);
-    run(build.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
+    let mut build = cargo(&["build", "--lib", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "-p", "ofi-tools"]);
+    run(build
+        .args(["--target", target, "--target-dir"])
+        .arg(&folder)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", "-Zsanitizer=address"))?;
     let built = folder.join(target).join("debug");
     // Of the whole workspace, as `cargo test --workspace` has built them: for these crates alone,
     // some of what they depend on has other features, and would be built again.
@@ -98,7 +105,7 @@ const ATTEMPTS: usize = 4;
 /// Counts instructions of the message path, and loads that wait for stores, and enforces the
 /// limits.
 pub(crate) fn cost() -> Outcome {
-    run(&mut cargo(&["build", "--release", "-p", "ofi-sim", "--bin", "message_cost"]))?;
+    run(&mut cargo(&["build", "--release", "--workspace", "--bin", "message_cost"]))?;
     for (what, over, receiver, most) in MOST_INSTRUCTIONS {
         let each = cost_of_message(over, receiver)?;
         let cost = format!("an 8-byte {what} takes {each} instructions over {over}");

@@ -2,7 +2,7 @@
 //! on a software RDMA device; the other cuts the power after writes to persistent memory.
 
 use crate::disk;
-use crate::run::{Outcome, cargo, output, run};
+use crate::run::{Outcome, build_all, cargo, output, run};
 use std::path::Path;
 use std::process::Command;
 
@@ -45,7 +45,7 @@ pub(crate) fn rdma_vm(options: &Options) -> Outcome {
 /// Runs `testing/rdma-vm/rdma.sh` and compares the answers with the table.
 fn rdma(folder: &Path, write: bool) -> Outcome {
     let share = folder.join("share");
-    run(&mut cargo(&["build", "-p", "ofi-rdma-ffi"]))?;
+    build_all()?;
     disk::copy(disk::target().join("debug/librdmaaddrinfo.so"), share.join("librdmaaddrinfo.so.1"))?;
     for (program, libraries) in [("rows", &["-ldl"][..]), ("ep", &["-lrdmacm", "-libverbs", "-ldl"])] {
         let mut cc = cc(&share.join(program));
@@ -53,7 +53,7 @@ fn rdma(folder: &Path, write: bool) -> Outcome {
     }
     boot(folder, &["rdma"])?;
     let test = "answers_are_those_of_the_table";
-    let mut compare = cargo(&["test", "-p", "ofi-rdma-ffi", "--test", "c_programs", "--", "--exact", test]);
+    let mut compare = cargo(&["test", "--workspace", "--test", "c_programs", "--", "--exact", test]);
     compare.env("OFI_RDMA_ROWS", &share);
     if write {
         compare.env("OFI_RDMA_ROWS_WRITE", "1");
@@ -67,7 +67,7 @@ fn rdma(folder: &Path, write: bool) -> Outcome {
 /// power failure has left.
 fn pmem(folder: &Path) -> Outcome {
     let share = folder.join("share");
-    run(&mut cargo(&["build", "-p", "ofi-capi"]))?;
+    build_all()?;
     let library = share.join("libfabric.so.1");
     disk::copy(disk::target().join("debug/libfabric.so"), &library)?;
     let mut cc = cc(&share.join("pmem"));

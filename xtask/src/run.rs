@@ -72,6 +72,18 @@ pub(crate) fn test_programs(arguments: &[&str]) -> Result<Vec<TestProgram>, Stri
     Ok(said.lines().filter_map(program).collect())
 }
 
+/// Builds the libraries and tools as tests run them. Always the whole workspace: for one crate
+/// alone, some of what it depends on has other features, and would be built again.
+pub(crate) fn build_all() -> Outcome {
+    run(&mut cargo(&["build", "--workspace", "--lib", "--bins"]))
+}
+
+/// Builds the release of the C library. With the tools' crate, which has those features that the
+/// whole workspace has: what both depend on is built once.
+pub(crate) fn build_release() -> Outcome {
+    run(&mut cargo(&["build", "--release", "-p", "ofi-capi", "-p", "ofi-tools", "--lib"]))
+}
+
 /// `cargo` with arguments.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
