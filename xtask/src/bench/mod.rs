@@ -16,7 +16,7 @@ mod stats;
 mod ucx;
 
 use crate::disk;
-use crate::run::{Outcome, cargo, root};
+use crate::run::{Outcome, build_release, cargo, root};
 use case::{Case, Counted, Interface};
 use mpich::Mpich;
 use report::{Entry, Report, Tool};
@@ -160,7 +160,7 @@ fn prepare(options: &Options, chosen: &[Case]) -> Result<(Bench, Vec<String>), S
     let work = disk::target().join("bench");
     let (folder, fabric) = build_fabric(&work)?;
     if chosen.iter().any(|case| case.interface == Interface::Futures) {
-        crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi", "--example", "futures"]))?;
+        crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi", "-p", "ofi-tools", "--example", "futures"]))?;
     }
     let programs = Programs {
         futures: disk::target().join("release/examples/futures"),
@@ -225,7 +225,7 @@ pub(crate) fn build_near(work: &Path) -> Result<(PathBuf, PathBuf), String> {
 }
 
 fn build_with_library(work: &Path, sources: &[&str]) -> Result<(PathBuf, PathBuf), String> {
-    crate::run::run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
+    build_release()?;
     let folder = work.join("ours");
     disk::make(&folder)?;
     let library = folder.join("libfabric.so.1");
@@ -265,29 +265,44 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
     let (case, Bench { programs, settings, .. }) = (entry.case, bench);
     let began = SystemTime::now();
     let through_c = case.through_c();
-    let library = |entry: &mut Entry, tool: Tool, library: &Library| {
-        if !entry.has_failed(tool) {
-            let case = if tool == Tool::Ours { &case } else { through_c.as_ref().unwrap_or(&case) };
-            let take = || sample::of_library(programs, settings, &library.folder, case, round);
-            entry.add(tool, if case.is_bracketed() { take() } else { bracketed(bench, round, take) });
-        }
+    let library = |tool: Tool, library: &Library| {
+        let case = if tool == Tool::Ours { &case } else { through_c.as_ref().unwrap_or(&case) };
+        let take = || sample::of_library(programs, settings, &library.folder, case, round);
+        if case.is_bracketed() { take() } else { bracketed(bench, round, take) }
     };
-    let mut turns = vec![(Tool::Ours, &bench.ours)];
-    turns.extend(through_c.map(|_| (Tool::C, &bench.ours)));
-    turns.extend(bench.rival.as_ref().map(|rival| (Tool::Rival, rival)));
+    let mut sides = vec![(Tool::Ours, &bench.ours, Vec::new())];
+    sides.extend(through_c.map(|_| (Tool::C, &bench.ours, Vec::new())));
+    let rival = bench.rival.as_ref().filter(|_| bench.mpich.is_some() || !case.is_collective());
+    sides.extend(rival.map(|rival| (Tool::Rival, rival, Vec::new())));
     if round % 2 == 1 {
-        turns.reverse();
+        sides.reverse();
     }
-    for (tool, of) in turns {
-        match (&bench.mpich, tool) {
-            (Some(mpich), Tool::Rival) if case.is_collective() => through_mpich(bench, mpich, entry, tool, of, round),
-            (None, Tool::Rival) if case.is_collective() => {}
-            _ => library(entry, tool, of),
+    for _ in 0..case.turns() {
+        for (tool, of, taken) in &mut sides {
+            if entry.has_failed(*tool) {
+                continue;
+            }
+            let sample = match &bench.mpich {
+                Some(mpich) if *tool == Tool::Rival && case.is_collective() => {
+                    through_mpich(bench, mpich, &case, of, round)
+                }
+                _ => library(*tool, of),
+            };
+            match sample {
+                Ok(sample) => taken.push(sample),
+                failed => entry.add(*tool, failed),
+            }
+        }
+        sides.reverse();
+    }
+    for (tool, _, taken) in sides {
+        if let Some(sample) = stats::middle(&taken).filter(|_| !entry.has_failed(tool)) {
+            entry.add(tool, Ok(sample));
         }
     }
     rival::sweep(began);
-    if let (Some(mpich), true) = (&bench.mpich, case.is_collective()) {
-        through_mpich(bench, mpich, entry, Tool::Mpich, &bench.ours, round);
+    if let Some(mpich) = bench.mpich.as_ref().filter(|_| case.is_collective() && !entry.has_failed(Tool::Mpich)) {
+        entry.add(Tool::Mpich, through_mpich(bench, mpich, &case, &bench.ours, round));
     }
     if let (Some((message, halves)), false) = (case.message(), entry.has_failed(Tool::Message)) {
         let sample = sample::of_library(programs, settings, &bench.ours.folder, &message, round);
@@ -310,12 +325,8 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
 }
 
 /// Measures MPICH's operation over a library.
-fn through_mpich(bench: &Bench, mpich: &Mpich, entry: &mut Entry, tool: Tool, library: &Library, round: usize) {
-    if !entry.has_failed(tool) {
-        let case = entry.case;
-        let take = || mpich.sample(&bench.settings, &library.folder, &case, round);
-        entry.add(tool, bracketed(bench, round, take));
-    }
+fn through_mpich(bench: &Bench, mpich: &Mpich, case: &Case, library: &Library, round: usize) -> Result<Sample, String> {
+    bracketed(bench, round, || mpich.sample(&bench.settings, &library.folder, case, round))
 }
 
 /// Brackets a sample with cache-line latencies, for a program that does not measure them itself.

@@ -18,6 +18,13 @@ pub(crate) struct Sample {
     pub(crate) after: f64,
 }
 
+/// One sample of those that a side took in its turns of a round: their middle value, between the
+/// first latency and the last.
+pub(crate) fn middle(samples: &[Sample]) -> Option<Sample> {
+    let (first, last) = (samples.first()?, samples.last()?);
+    Some(Sample { value: median_of(samples)?, after: last.after, ..*first })
+}
+
 fn alike(a: f64, b: f64) -> bool {
     a.max(b) <= a.min(b) * MOST_DRIFT
 }
@@ -121,6 +128,14 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn turns_of_a_round_become_one_sample() {
+        let turn = |value, before, after| Sample { round: 2, value, before, after };
+        let turns = [turn(1.0, 0.06, 0.07), turn(9.0, 0.5, 0.5), turn(2.0, 0.08, 0.09)];
+        assert_eq!(middle(&turns), Some(turn(2.0, 0.06, 0.09)));
+        assert_eq!(middle(&[]), None);
     }
 
     #[test]
