@@ -7,6 +7,8 @@ use crate::bench::case::{
 };
 
 const WITHIN_AND_ACROSS: [Provider; 2] = [Provider::Tcp, Provider::Shm];
+/// Milliseconds of one of several turns ([`Case::turns`]).
+const TURN: u32 = 100;
 const PAYLOADS: [Buffers; 3] = [Buffers::Kept, Buffers::Written, Buffers::Read];
 
 /// All cases, in the order of the table.
@@ -43,7 +45,7 @@ fn half_round_trips(cases: &mut Vec<Case>) {
         }
     }
     for provider in WITHIN_AND_ACROSS {
-        cases.push(Case { interface: Interface::Futures, ..new(provider, 64) });
+        cases.push(Case { interface: Interface::Futures, milliseconds: TURN, ..new(provider, 64) });
     }
     cases.push(new(Provider::Rxm, 8));
     cases.push(new(Provider::Rxm, MIB));
@@ -99,7 +101,7 @@ fn streams(cases: &mut Vec<Case>) {
         // Each message of futures has a buffer of its own.
         for (size, window) in [(64 * KIB, 64), (MIB, 16)] {
             let (interface, buffers) = (Interface::Futures, Buffers::Apart);
-            cases.push(Case { interface, buffers, window, ..new(provider, size) });
+            cases.push(Case { interface, buffers, window, milliseconds: TURN, ..new(provider, size) });
         }
     }
     cases.push(new(Provider::Udp, KIB));

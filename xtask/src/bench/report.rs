@@ -431,7 +431,7 @@ impl Entry {
 const METHOD: &str = "
 - One C program (`benches/fabric.c`) runs unchanged over both libraries in alternating rounds; the order alternates too.
 - Two processes, each pinned to a core; every second pair of rounds swaps the cores. A sample takes about a quarter of a second.
-- Futures and what they are compared with take five turns in each round, one after the other, and the middle ones count.
+- Futures and what they are compared with take nine turns of a tenth of a second in each round; the middle ones count.
 - Half a round trip of one cache line is measured before and after each sample. A pair of samples counts only if that latency stays
   within 35%, because the cores of a virtual machine move. Rounds are added, up to twice as many, until enough pairs count.
 - A ratio is ours to theirs within one round. *Median* is the middle ratio, *worst* the least favourable one for us (the largest for
