@@ -1,9 +1,8 @@
 //! Gates that mainly run programs: loom models, AddressSanitizer, instruction counts.
 
 use crate::disk;
-use crate::run::{Outcome, cargo, output, root, run};
+use crate::run::{Outcome, cargo, output, root, run, within};
 use crate::waits::waits;
-use std::process::Command;
 
 /// The module of the crate ofi with models for loom.
 const MODELS: &str = "operations::models";
@@ -99,6 +98,9 @@ const CONNECTIONS: (&str, &str) = ("connections=2000", "2,000 idle connections")
 const MOST_PERCENT: [(&str, (&str, &str), u64); 4] =
     [("memory", QUEUES, 110), ("shm", QUEUES, 125), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
 
+/// Seconds that a count may take; most take one or two.
+const MOST_SECONDS: u32 = 120;
+
 /// Number of tries, because a hash seed may be unlucky.
 const ATTEMPTS: usize = 4;
 
@@ -144,7 +146,7 @@ fn cost_of_message(over: &str, receiver: Option<&str>) -> Result<u64, String> {
     let program = disk::target().join("release/message_cost");
     let count = |messages: &str| -> Result<u64, String> {
         let out = disk::target().join(format!("callgrind.{over}.{messages}"));
-        let mut valgrind = Command::new("valgrind");
+        let mut valgrind = within(MOST_SECONDS, "valgrind");
         valgrind.args(["--tool=callgrind", &format!("--callgrind-out-file={}", out.display())]);
         valgrind.arg(&program).args([over, messages]).args(receiver);
         output(&mut valgrind).map_err(|error| format!("{error} (needs valgrind)"))?;

@@ -84,6 +84,13 @@ pub(crate) fn build_release() -> Outcome {
     run(&mut cargo(&["build", "--release", "-p", "ofi-capi", "-p", "ofi-tools", "--lib"]))
 }
 
+/// A program under a time limit in seconds, after which timeout(1) ends it.
+pub(crate) fn within(limit: u32, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", &limit.to_string()]).arg(program);
+    command
+}
+
 /// `cargo` with arguments.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -7,7 +7,7 @@
 
 use crate::bench;
 use crate::disk;
-use crate::run::{Outcome, output};
+use crate::run::{Outcome, output, within};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,6 +17,8 @@ use std::process::Command;
 const STORES: usize = 56;
 /// Turns that are traced, of an operation in each direction.
 const TURNS: u64 = 100;
+/// Seconds that a trace may take; most take one or two.
+const MOST_SECONDS: u32 = 120;
 
 /// Patterns of `benches/near.c` with their sizes, and how many such loads each may have. Three of
 /// writes move their entry among the operations that the peer has yet to acknowledge, when their
@@ -93,7 +95,7 @@ pub(crate) fn waits() -> Outcome {
     let library = folder.join("libfabric.so.1");
     for (pattern, size, most) in MOST {
         let log = work.join("trace");
-        let mut valgrind = Command::new("valgrind");
+        let mut valgrind = within(MOST_SECONDS, "valgrind");
         valgrind.args(["--tool=lackey", "--trace-mem=yes", &format!("--log-file={}", log.display())]);
         valgrind.arg(&program).args([pattern, size, &TURNS.to_string()]);
         // No other provider looks for its devices.

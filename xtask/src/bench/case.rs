@@ -409,8 +409,9 @@ impl Case {
         words.into_iter().chain(numbers).flat_map(|(name, value)| [format!("--{name}"), value]).collect()
     }
 
-    /// How often the sides take turns in a round; their middle samples are compared. A machine whose
-    /// speed changes within a second would otherwise move a pair by more than what futures may cost.
+    /// How often the sides take turns in a round; their middle samples are compared. A machine
+    /// whose speed changes within a second would otherwise move a pair by more than what futures
+    /// may cost.
     pub(crate) fn turns(&self) -> usize {
         if self.interface == Interface::Futures { 9 } else { 1 }
     }

@@ -68,9 +68,8 @@ pub(crate) fn reference() -> Result<PathBuf, String> {
         return Ok(dir);
     }
     crate::run::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    let mut pip = Command::new("timeout");
-    pip.arg("300").arg(venv.join("bin/pip")).args(["install", "--quiet", "mpich==5.0.2"]);
-    crate::run::run(&mut pip)?;
+    let mut pip = crate::run::within(300, venv.join("bin/pip"));
+    crate::run::run(pip.args(["install", "--quiet", "mpich==5.0.2"]))?;
     found(&venv).ok_or_else(|| "the mpich wheel holds no lib/mpich/libfabric.so.1".into())
 }
 

@@ -3,6 +3,7 @@
 use crate::bench::case::{Buffers, Case, Counted, Interface};
 use crate::bench::stats::Sample;
 use crate::disk;
+use crate::run::within;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,8 +47,7 @@ impl Settings {
 
 /// `program` under a time limit, without environment variables that configure the libraries.
 pub(crate) fn limited(program: impl AsRef<std::ffi::OsStr>, limit: u32) -> Command {
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", &limit.to_string()]).arg(program);
+    let mut command = within(limit, program);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if ["FI_", "OFI_", "UCX_", "LD_"].iter().any(|prefix| name.starts_with(prefix)) {
