@@ -268,7 +268,7 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
     let library = |tool: Tool, library: &Library| {
         let case = if tool == Tool::Ours { &case } else { through_c.as_ref().unwrap_or(&case) };
         let take = || sample::of_library(programs, settings, &library.folder, case, round);
-        // Turns that follow one another within a second need no latency to be comparable.
+        // Turns follow one another within seconds; those of C bring their latencies along.
         if case.is_bracketed() || case.turns() > 1 { take() } else { bracketed(bench, round, take) }
     };
     let mut sides = vec![(Tool::Ours, &bench.ours, Vec::new())];
