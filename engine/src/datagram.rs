@@ -3,30 +3,31 @@
 //! waits in the system's socket buffer, while that has room.
 
 mod cached_av;
+mod groups;
 mod pollable;
 
 use crate::av::AddressVector;
 use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
-use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
+use crate::completion::eq::{BoundEq, EventQueue};
 use crate::completion::sinks::{Bindings, BoundQueues, CompletionSinks};
 use crate::limits::{Limits, SizeLimit};
-use crate::op::{MessageOps, RecvOp, SendOp};
+use crate::op::{MessageOps, RecvOp, SendOp, Ways};
 use crate::progress::auto::Auto;
 use crate::progress::set::{PollCount, Pollable, ReadyFlag};
 use crate::statistics::{Exchanged, Statistics, Traffic};
 use crate::transport::Down;
 use cached_av::CachedAv;
 use core::fmt;
+use groups::Member;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Error, Failure, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Ticket};
-use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A received packet.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +51,30 @@ pub enum Given {
     Refused(Down),
 }
 
+/// When a membership in a multicast group begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// It has begun.
+    Begun,
+    /// It begins, or fails, once the network has answered.
+    Awaited,
+}
+
+/// How a group's awaited memberships have turned out.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// The group.
+    pub group: Addr,
+    /// Why they have not begun.
+    pub failed: Option<Down>,
+}
+
 /// Carries packets.
 pub trait Datagrams: Send + Sized + 'static {
     /// To poll it costs little, and the descriptor reports packets only while threads sleep on it.
     const POLLED: bool = false;
+    /// Memberships may be [`Membership::Awaited`].
+    const AWAITS: bool = false;
 
     /// The address that it is bound to.
     fn local_addr(&self) -> Addr;
@@ -63,10 +84,15 @@ pub trait Datagrams: Send + Sized + 'static {
     /// Receives up to `most` packets into the first of `buffers`, one each, and appends their
     /// descriptions to `packets`.
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>);
-    /// Joins a multicast group, to send to it, to receive from it, or both; memberships count.
-    fn join(&mut self, group: &Addr, send: bool, receive: bool) -> Result<()>;
-    /// Leaves a group that was joined to receive from it.
-    fn leave(&mut self, group: &Addr);
+    /// Joins a multicast group; memberships count.
+    fn join(&mut self, group: &Addr, ways: Ways) -> Result<Membership>;
+    /// Ends a membership, which may still be awaited, or may have failed.
+    fn leave(&mut self, group: &Addr, ways: Ways);
+    /// How one that was [`Membership::Awaited`] has turned out: all of a group's together.
+    #[inline]
+    fn next_joined(&mut self) -> Option<Joined> {
+        None
+    }
     /// Sets whether packets make the descriptor readable. True if there are some that it will not
     /// report, because they came before.
     fn listen(&mut self, on: bool) -> bool;
@@ -114,10 +140,9 @@ struct Inner<D: Datagrams, K: LockKind> {
     enabled: bool,
     out: CompletionSinks<K>,
     av: Option<CachedAv>,
-    /// The event queue for joined groups, kept open.
-    eq: Option<(Arc<EventQueue>, Child)>,
-    /// The groups that it has joined.
-    groups: Vec<Owner>,
+    /// The event queue for joined groups.
+    eq: Option<Arc<EventQueue>>,
+    members: Vec<Member>,
     rx: Receives,
     exchanged: Exchanged,
     /// Operations that have failed.
@@ -161,6 +186,8 @@ pub struct DatagramEndpoint<D: Datagrams, K: LockKind> {
     bindings: Bindings,
     /// In the progress sets of its queues and counters, and of the progress thread.
     memberships: Bindings,
+    /// The binding to the event queue. Locked before `inner`.
+    events: Mutex<Option<BoundEq>>,
     auto: Option<Arc<Auto>>,
     /// How often it was polled, if there is a progress thread.
     polls: PollCount,
@@ -224,6 +251,10 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         let to = self.av.as_mut().ok_or(Errno::ENOAV)?.lookup(op.dest)?;
         let suppress = op.inject || target.selective && !op.flags.contains(OpFlags::COMPLETION);
         let given = socket.send(&op.buffer, &to, op.flags.contains(OpFlags::TRANSMIT_COMPLETE));
+        if D::AWAITS {
+            // It may have looked for what the medium reports.
+            self.report_joined();
+        }
         if matches!(given, Given::Full) {
             return Err(Errno::AGAIN);
         }
@@ -267,8 +298,12 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
 
     /// Receives waiting packets. True if there was anything.
     fn poll(&mut self) -> bool {
-        let Self { socket: Some(socket), rx, .. } = self else { return false };
+        let Some(socket) = &mut self.socket else { return false };
         let any = socket.attend();
+        if any && D::AWAITS {
+            self.report_joined();
+        }
+        let Self { socket: Some(socket), rx, .. } = self else { return any };
         if rx.posted.is_empty() {
             return any;
         }
@@ -333,7 +368,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             out: CompletionSinks::default(),
             av: None,
             eq: None,
-            groups: Vec::new(),
+            members: Vec::new(),
             rx: Receives::new(),
             exchanged: Exchanged::default(),
             failures: 0,
@@ -344,6 +379,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             joined: AtomicBool::new(false),
             bindings: Bindings::default(),
             memberships: Bindings::default(),
+            events: Mutex::new(None),
             auto,
             polls: PollCount::default(),
         })
@@ -384,22 +420,6 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         let user = av.users.add();
         self.bindings.add(move || drop(user));
         Ok(())
-    }
-
-    /// Binds an event queue for joined groups. A second one replaces the first and takes over its
-    /// unread events; the first is no longer in use.
-    pub fn bind_eq(&self, eq: &Arc<EventQueue>) {
-        let mut inner = K::lock(&self.inner);
-        if let Some((old, _user)) = inner.eq.replace((eq.clone(), eq.users.add()))
-            && !Arc::ptr_eq(&old, eq)
-        {
-            inner.groups.iter().for_each(|owner| old.hand_over(*owner, eq));
-        }
-    }
-
-    /// Whether an event queue is bound.
-    pub fn has_eq(&self) -> bool {
-        K::lock(&self.inner).eq.is_some()
     }
 
     /// Enables it (fi_enable(3)). Enabling twice is harmless.
@@ -488,65 +508,13 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         }
     }
 
-    /// Joins a multicast group (fi_join(3)). Calls `joined` with the handle to send to, then
-    /// reports an event for `owner`.
-    pub fn join(
-        &self,
-        group: Addr,
-        (send, receive): (bool, bool),
-        owner: Owner,
-        joined: &mut dyn FnMut(FiAddr),
-    ) -> Result<()> {
-        let mut inner = K::lock(&self.inner);
-        let Some(eq) = inner.eq.as_ref().map(|(eq, _)| eq.clone()) else {
-            return Err(Error::new(Errno::ENOEQ, "join a group without an event queue"));
-        };
-        let Some(av) = inner.av.as_ref().map(|bound| bound.av.clone()) else {
-            return Err(Error::new(Errno::ENOAV, "join a group without an address vector"));
-        };
-        inner.open()?.join(&group, send, receive)?;
-        inner.groups.push(owner);
-        drop(inner);
-        let handle = av.try_insert(group).map_err(|errno| {
-            self.forget(&group, receive, owner);
-            Error::new(errno, "insert a multicast group into the address vector")
-        })?;
-        joined(handle);
-        eq.push(Event { owner, kind: EventKind::Joined });
-        Ok(())
-    }
-
-    /// Leaves a multicast group. `receive` is as in [`Self::join`].
-    pub fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner) {
-        let (av, eq) = self.forget(group, receive, owner);
-        if let Some(av) = av {
-            av.remove(handle);
-        }
-        if let Some(eq) = eq {
-            eq.discard_events_of(owner);
-        }
-    }
-
-    /// Ends a membership, except for its entries in the address vector and the event queue, which
-    /// it returns.
-    fn forget(
-        &self,
-        group: &Addr,
-        receive: bool,
-        owner: Owner,
-    ) -> (Option<Arc<AddressVector>>, Option<Arc<EventQueue>>) {
-        let mut inner = K::lock(&self.inner);
-        if let Some(socket) = inner.socket.as_mut().filter(|_| receive) {
-            socket.leave(group);
-        }
-        inner.groups.retain(|other| *other != owner);
-        (inner.av.as_ref().map(|bound| bound.av.clone()), inner.eq.as_ref().map(|(eq, _)| eq.clone()))
-    }
-
     /// Closes it: posted receives are discarded, no buffer is touched afterwards.
     pub fn close(&self) {
         self.memberships.undo();
         self.bindings.undo();
+        if let Some(mut bound) = self.events().take() {
+            bound.leave();
+        }
         let mut inner = K::lock(&self.inner);
         inner.rx.discard();
         inner.socket = None;

@@ -8,6 +8,24 @@ use ofi_memory::{Buffer, Span};
 /// The most ranges of a peer's memory that one operation names (rma_iov_limit, fi_endpoint(3)).
 pub const MOST_REMOTE_RANGES: usize = 8;
 
+/// What a member does in its group (fi_join(3)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// It sends data.
+    pub send: bool,
+    /// It receives data.
+    pub receive: bool,
+}
+
+impl Ways {
+    /// It does both.
+    pub const BOTH: Self = Self { send: true, receive: true };
+    /// It only sends.
+    pub const SEND: Self = Self { send: true, receive: false };
+    /// It only receives.
+    pub const RECEIVE: Self = Self { send: false, receive: true };
+}
+
 /// A message to send.
 #[derive(Debug)]
 pub struct SendOp {

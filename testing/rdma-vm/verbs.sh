@@ -2,7 +2,7 @@
 # SCRIPTS random scripts, and the rows whose names contain ROWS), "pingpong", "limits", "faults", "mpi", "cases" (those that the file cases lists).
 set -eu
 cd /share
-ip link set dummy0 address 02:00:00:00:00:01 mtu 4200 up
+ip link set dummy0 address 02:00:00:00:00:01 mtu 4200 multicast on up
 ip addr add 10.9.0.1/24 dev dummy0
 rdma link add rxe0 type rxe netdev dummy0
 export OFI_VERBS_ADDR=10.9.0.1

@@ -18,6 +18,7 @@ use ofi_core::{AvType, Caps, Errno, FiAddr};
 use ofi_engine::av_set::{AvSet, Selection};
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::erased::EndpointControl;
+use ofi_engine::op::Ways;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ impl AvSetObj {
         &self,
         ep: &Arc<dyn EndpointControl>,
         parent: Option<FiAddr>,
-        ways: (bool, bool),
+        ways: Ways,
         owner: Owner,
         joined: &mut dyn FnMut(FiAddr),
     ) -> Result<()> {

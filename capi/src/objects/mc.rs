@@ -16,14 +16,15 @@ use ofi_core::error::Result;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::erased::EndpointControl;
+use ofi_engine::op::Ways;
 use ofi_sync::busy::Child;
 use std::sync::Arc;
 
 /// What an endpoint has joined.
 #[derive(Clone, Copy)]
 enum Group {
-    /// A multicast group; `receive`: the endpoint receives from it.
-    Multicast { group: Addr, receive: bool },
+    /// A multicast group.
+    Multicast { group: Addr, ways: Ways },
     /// A group of collective operations.
     Collective,
 }
@@ -45,10 +46,12 @@ pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 /// FI_SEND and FI_RECV.
 const BOTH: u64 = OpFlags::SEND.bits() | OpFlags::RECV.bits();
 
-/// Whether a member with these flags sends, and whether it receives. Neither flag means both.
-const fn directions(flags: u64) -> (bool, bool) {
-    let flags = if flags & BOTH == 0 { BOTH } else { flags };
-    (flags & OpFlags::SEND.bits() != 0, flags & OpFlags::RECV.bits() != 0)
+/// What a member with these flags does. Neither flag means both.
+const fn ways_of(flags: u64) -> Ways {
+    if flags & BOTH == 0 {
+        return Ways::BOTH;
+    }
+    Ways { send: flags & OpFlags::SEND.bits() != 0, receive: flags & OpFlags::RECV.bits() != 0 }
 }
 
 /// fi_join.
@@ -65,9 +68,9 @@ pub(crate) unsafe extern "C" fn join(
     }
     // SAFETY: null or a socket address by fi_join(3).
     let Some(group) = (unsafe { socket_addr(addr) }) else { return Errno::EINVAL.negative() };
-    let (send, receive) = directions(flags);
-    let join = |owner, joined: &mut dyn FnMut(FiAddr)| ep.control.join(group, (send, receive), owner, joined);
-    let open = |_: &Watch| open(ep, Group::Multicast { group, receive }, context, join);
+    let ways = ways_of(flags);
+    let join = |owner, joined: &mut dyn FnMut(FiAddr)| ep.control.clone().join(group, ways, owner, joined);
+    let open = |_: &Watch| open(ep, Group::Multicast { group, ways }, context, join);
     // SAFETY: `out` is null or valid by fi_join(3), and the group's object is new.
     unsafe { make(out, "join a group", open) }
 }
@@ -117,7 +120,7 @@ pub(crate) unsafe extern "C" fn join_collective(
         Ok(set) => set,
         Err(errno) => return errno.negative(),
     };
-    let ways = directions(flags);
+    let ways = ways_of(flags);
     let parent = Some(FiAddr(addr.coll_addr)).filter(|addr| *addr != FiAddr::UNSPEC && !AvSetObj::has_addr(*addr));
     let join = |owner, joined: &mut dyn FnMut(FiAddr)| set.join(&ep.control, parent, ways, owner, joined);
     // SAFETY: `out` is null or valid by fi_join_collective(3), and the group's object is new.
@@ -128,7 +131,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let mc = ours!(McObj, fid);
     let (addr, owner) = (FiAddr(mc.c.fi_addr), Owner(fid.addr()));
     match mc.group {
-        Group::Multicast { group, receive } => mc.ep.leave(&group, receive, addr, owner),
+        Group::Multicast { group, ways } => mc.ep.leave(&group, ways, addr, owner),
         Group::Collective => mc.ep.leave_group(addr, owner),
     }
     // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.

@@ -8,7 +8,7 @@ use super::word::{Notice, Word};
 use super::workspace::Workspace;
 use super::{Flight, Order, Outcome, Work};
 use crate::completion::eq::Owner;
-use crate::op::CollectiveKind;
+use crate::op::{CollectiveKind, Ways};
 use crate::rx::group::Received;
 use crate::transport::Down;
 use crate::tx::group::UNTRACKED;
@@ -71,8 +71,7 @@ pub(super) struct Group {
     pub(super) rank: Rank,
     /// The object that the event of the join names.
     pub(super) owner: Owner,
-    /// Whether the member may send data, and whether it may receive data.
-    pub(super) ways: (bool, bool),
+    pub(super) ways: Ways,
     pub(super) stage: Stage,
     /// The tag of its messages; before it has joined, the first tag of the join.
     pub(super) tag: u64,
@@ -89,7 +88,7 @@ impl Group {
         addr: FiAddr,
         (members, rank): (Vec<(FiAddr, Addr)>, Rank),
         owner: Owner,
-        ways: (bool, bool),
+        ways: Ways,
         join: Join,
     ) -> Self {
         let member = |(handle, addr)| GroupMember { handle, addr, is_linked: false, gone: None };

@@ -14,7 +14,7 @@ mod workspace;
 
 use crate::completion::eq::Owner;
 use crate::hash::HashMap;
-use crate::op::{CollectiveCall, Elements, MOST_COLLECTIVE};
+use crate::op::{CollectiveCall, Elements, MOST_COLLECTIVE, Ways};
 use crate::peer::table::PeerId;
 use crate::rx::group::Ended;
 use crate::transport::Down;
@@ -196,8 +196,7 @@ pub(crate) struct JoinCall {
     /// The existing group that they form a part of, if the application names one.
     pub(crate) parent: Option<FiAddr>,
     pub(crate) owner: Owner,
-    /// Whether the member may send data, and whether it may receive data.
-    pub(crate) ways: (bool, bool),
+    pub(crate) ways: Ways,
 }
 
 /// The groups of an endpoint.
@@ -332,7 +331,7 @@ impl Groups {
         let commutes = elements.is_some_and(|elements| elements.commute());
         let shape = Shape { kind, members: group.members.len(), root, count, size, commutes };
         let (input, output) = shape.lens(group.rank).ok_or(Errno::EMSGSIZE)?;
-        if input > 0 && !group.ways.0 || output > 0 && !group.ways.1 {
+        if input > 0 && !group.ways.send || output > 0 && !group.ways.receive {
             return Err(Errno::EOPNOTSUPP);
         }
         let (input, output) = (input * size, output * size);

@@ -113,6 +113,41 @@ pub enum Found {
     Nothing,
 }
 
+/// An object's binding to an event queue, which it keeps open.
+#[derive(Debug)]
+pub(crate) struct BoundEq {
+    pub(crate) eq: Arc<EventQueue>,
+    /// The object's key in the queue's progress set, if it has joined that.
+    key: Option<usize>,
+    _user: Child,
+}
+
+impl BoundEq {
+    pub(crate) fn new(eq: &Arc<EventQueue>) -> Self {
+        Self { eq: eq.clone(), key: None, _user: eq.users.add() }
+    }
+
+    /// Whether reading the queue polls the object.
+    pub(crate) const fn is_followed(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Reading the queue polls the object from now on.
+    pub(crate) fn follow(&mut self, object: Arc<dyn Pollable>) -> Result<()> {
+        if self.key.is_none() {
+            self.key = Some(self.eq.join(object)?);
+        }
+        Ok(())
+    }
+
+    /// Reading the queue no longer polls the object.
+    pub(crate) fn leave(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.eq.leave(key);
+        }
+    }
+}
+
 /// An event queue.
 pub struct EventQueue {
     queue: <Park as LockKind>::Cell<VecDeque<Event>>,

@@ -1,5 +1,6 @@
 use super::*;
 use crate::completion::counter::CounterUnit;
+use crate::completion::eq::{EventKind, Found, Owner};
 use crate::progress::wait::Waiting;
 use core::time::Duration;
 use ofi_core::Instant;
@@ -48,10 +49,10 @@ impl Datagrams for Silent {
         Given::Taken
     }
     fn receive(&mut self, _: &mut VecDeque<(Ticket, Buffer)>, _most: usize, _packets: &mut Vec<Packet>) {}
-    fn join(&mut self, _group: &Addr, _send: bool, _receive: bool) -> Result<()> {
+    fn join(&mut self, _group: &Addr, _ways: Ways) -> Result<Membership> {
         Err(Error::new(Errno::EADDRNOTAVAIL, "join a group"))
     }
-    fn leave(&mut self, _group: &Addr) {}
+    fn leave(&mut self, _group: &Addr, _ways: Ways) {}
     fn listen(&mut self, _on: bool) -> bool {
         false
     }
@@ -101,12 +102,96 @@ fn a_failed_call_may_be_repeated() {
 fn a_group_that_was_not_joined_has_no_handle() {
     let (ep, av) = (endpoint(), Arc::new(AddressVector::new(1, false)));
     ep.bind_av(&av).unwrap();
-    ep.bind_eq(&Arc::new(EventQueue::new(Arc::<Refusing>::default(), Waiting::Never)));
+    ep.bind_eq(&Arc::new(EventQueue::new(Arc::<Refusing>::default(), Waiting::Never))).unwrap();
     let group = Addr::from(core::net::SocketAddr::from(([239, 1, 1, 1], 1)));
-    let joined = ep.join(group, (true, true), Owner(1), &mut |_| panic!("it was not joined"));
+    let joined = ep.join(group, Ways::BOTH, Owner(1), &mut |_| panic!("it was not joined"));
     assert_eq!(joined.unwrap_err().errno(), Errno::EADDRNOTAVAIL);
     assert_eq!(av.find(&group), FiAddr::UNSPEC);
     ep.close();
+}
+
+/// Joins groups when the test lets it.
+struct Slow(Arc<Mutex<VecDeque<Joined>>>);
+
+impl Datagrams for Slow {
+    const AWAITS: bool = true;
+
+    fn local_addr(&self) -> Addr {
+        Silent.local_addr()
+    }
+    fn send(&mut self, _packet: &Buffer, _to: &Addr, _leaves: bool) -> Given {
+        Given::Taken
+    }
+    fn receive(&mut self, _: &mut VecDeque<(Ticket, Buffer)>, _most: usize, _packets: &mut Vec<Packet>) {}
+    fn join(&mut self, _group: &Addr, _ways: Ways) -> Result<Membership> {
+        Ok(Membership::Awaited)
+    }
+    fn leave(&mut self, _group: &Addr, _ways: Ways) {}
+    fn next_joined(&mut self) -> Option<Joined> {
+        self.0.lock().unwrap().pop_front()
+    }
+    fn listen(&mut self, _on: bool) -> bool {
+        false
+    }
+    fn attend(&mut self) -> bool {
+        !self.0.lock().unwrap().is_empty()
+    }
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(7)
+    }
+}
+
+/// The number of the oldest event's owner, and its error.
+fn next_event(eq: &EventQueue) -> Option<(usize, Option<Errno>)> {
+    let event = match eq.read(|_| false) {
+        Found::Event(event) => event,
+        Found::Error => eq.read_error().unwrap(),
+        Found::Nothing => return None,
+    };
+    let errno = match event.kind {
+        EventKind::Joined => None,
+        EventKind::Failed { errno, .. } => Some(errno),
+        other => panic!("{other:?}"),
+    };
+    Some((event.owner.0, errno))
+}
+
+#[test]
+fn a_join_that_ends_later_is_reported_to_each_member_once() {
+    let outcomes: Arc<Mutex<VecDeque<Joined>>> = Arc::default();
+    let ports: [Arc<Refusing>; 2] = Default::default();
+    let watched = || ports.each_ref().map(|port| port.watched.lock().unwrap().len());
+    let eqs = ports.each_ref().map(|port| Arc::new(EventQueue::new(port.clone(), Waiting::Never)));
+    let (caps, limits) = (Caps::MSG | Caps::SEND | Caps::RECV, Limits::new(1000, 100));
+    let config = Config { caps, limits, rx_size: 10, provider: "test" };
+    let medium = outcomes.clone();
+    let opener = Box::new(move |_| Ok(Slow(medium.clone())));
+    let ep = DatagramEndpoint::<Slow, Park>::new(Park::default(), config, None, opener, None);
+    ep.bind_av(&Arc::new(AddressVector::new(1, false))).unwrap();
+    ep.bind_eq(&eqs[0]).unwrap();
+    let group = |port: u16| Addr::from(core::net::SocketAddr::from(([239, 1, 1, 1], port)));
+    let joined = |port, owner| ep.join(group(port), Ways::BOTH, Owner(owner), &mut |_| ());
+    ports[0].full.store(true, Ordering::Relaxed);
+    assert_eq!(joined(1, 1).unwrap_err().errno(), Errno::ENOSPC, "nothing would wake a reader of the queue");
+    ports[0].full.store(false, Ordering::Relaxed);
+    for (port, owner) in [(1, 1), (1, 2), (2, 3), (2, 4)] {
+        joined(port, owner).unwrap();
+    }
+    assert_eq!(next_event(&eqs[0]), None);
+    // Another queue takes its place, and polls the endpoint from then on.
+    assert_eq!(watched(), [1, 0]);
+    ep.bind_eq(&eqs[1]).unwrap();
+    assert_eq!(watched(), [0, 1]);
+    ep.leave(&group(2), Ways::BOTH, FiAddr(1), Owner(4));
+    let why = Down::new(Cause::Connect, Errno::ENETUNREACH, "no way");
+    outcomes.lock().unwrap().push_back(Joined { group: group(2), failed: Some(why) });
+    outcomes.lock().unwrap().push_back(Joined { group: group(1), failed: None });
+    let events: Vec<_> = core::iter::from_fn(|| next_event(&eqs[1])).collect();
+    assert_eq!(events, [(3, Some(Errno::ENETUNREACH)), (1, None), (2, None)]);
+    outcomes.lock().unwrap().push_back(Joined { group: group(1), failed: None });
+    assert_eq!(next_event(&eqs[1]), None);
+    ep.close();
+    assert_eq!((watched(), eqs[0].users.count(), eqs[1].users.count()), ([0, 0], 0, 0));
 }
 
 /// A lock kind beside [`Park`].

@@ -10,7 +10,7 @@ use super::life::Life;
 use crate::av_set::AvSet;
 use crate::collective::{Groups, JoinCall, Order, Outcome};
 use crate::completion::eq::{Event, EventKind, Owner};
-use crate::op::CollectiveCall;
+use crate::op::{CollectiveCall, Ways};
 use crate::peer::agenda::Work;
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{Down, LinkId, Transport};
@@ -28,7 +28,7 @@ impl<K: LockKind> Core<K> {
         &mut self,
         transport: &T,
         set: &AvSet,
-        (parent, ways, owner): (Option<FiAddr>, (bool, bool), Owner),
+        (parent, ways, owner): (Option<FiAddr>, Ways, Owner),
     ) -> Result<FiAddr> {
         let refuse = |errno, what: &str| Error::new(errno, format!("join a group {what}"));
         self.life.accepts().map_err(|errno| refuse(errno, "with an endpoint that is not enabled"))?;
@@ -212,8 +212,7 @@ impl<K: LockKind> Core<K> {
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Joins a group (fi_join_collective, fi_collective(3)) with the members of a set, and returns
     /// its address. The endpoint must be in the set. `parent` is a group that all members have
-    /// joined; `ways` is whether this member may send data, and whether it may receive data. The
-    /// event queue reports the result for `owner`.
+    /// joined; `ways` are what this member does. The event queue reports the result for `owner`.
     ///
     /// # Errors
     /// ENOEQ without an event queue, EINVAL if the endpoint is no member or a member is unknown,
@@ -222,7 +221,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         self: &Arc<Self>,
         members: &AvSet,
         parent: Option<FiAddr>,
-        ways: (bool, bool),
+        ways: Ways,
         owner: Owner,
     ) -> Result<FiAddr> {
         self.follow_events()?;

@@ -26,7 +26,7 @@ use self::core::Core;
 use crate::av::AddressVector;
 use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
-use crate::completion::eq::{EventQueue, Owner};
+use crate::completion::eq::{BoundEq, EventQueue, Owner};
 use crate::completion::sinks::{Bindings, BoundQueues};
 use crate::limits::SizeLimit;
 use crate::measures::Measures;
@@ -47,7 +47,6 @@ use inner::Inner;
 use life::Life;
 use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, Errno, Error, Instant};
-use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -74,7 +73,7 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     /// Counters whose readers make progress on it, although they are not bound.
     watched: Watched<K>,
     /// The bound event queue.
-    events: Mutex<Option<Events>>,
+    events: Mutex<Option<BoundEq>>,
     /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
     auto: Option<Arc<Auto>>,
     /// How often it was polled, if there is a progress thread, which leaves it to the application
@@ -82,25 +81,6 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     polls: PollCount,
     /// The scalable endpoint that it is a context of.
     portal: Option<(Arc<dyn Portal>, Contexts)>,
-}
-
-/// An endpoint's binding to an event queue.
-struct Events {
-    eq: Arc<EventQueue>,
-    owner: Owner,
-    /// Key in the queue's progress set, if the endpoint has joined it.
-    key: Option<usize>,
-    /// Keeps the queue open.
-    _user: Child,
-}
-
-impl Events {
-    /// Leaves the queue's progress set.
-    fn leave(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.eq.leave(key);
-        }
-    }
 }
 
 impl<T: Transport, K: LockKind> fmt::Debug for Endpoint<T, K> {
@@ -254,9 +234,12 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         if events.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.eq, eq)) {
             return Ok(());
         }
-        let follows = self.connected && self.is_joined() || events.as_ref().is_some_and(|bound| bound.key.is_some());
-        let key = if follows { Some(eq.join(self.clone())?) } else { None };
-        let old = events.replace(Events { eq: eq.clone(), owner, key, _user: eq.users.add() });
+        let follows = self.connected && self.is_joined() || events.as_ref().is_some_and(BoundEq::is_followed);
+        let mut new = BoundEq::new(eq);
+        if follows {
+            new.follow(self.clone())?;
+        }
+        let old = events.replace(new);
         // Under the endpoint's lock, so that no newer event overtakes those handed over.
         let mut inner = K::lock(&self.inner);
         if let Some(old) = &old {
@@ -276,7 +259,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         self.events().is_some()
     }
 
-    fn events(&self) -> MutexGuard<'_, Option<Events>> {
+    fn events(&self) -> MutexGuard<'_, Option<BoundEq>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -355,18 +338,15 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             }
         }
         // Only connected endpoints have events: reading the event queue need not progress others.
-        if let Some(bound) = self.events().as_mut().filter(|_| self.connected) {
-            bound.key = Some(bound.eq.join(self.clone())?);
+        if self.connected {
+            self.follow_events()?;
         }
         Ok(())
     }
 
     /// Reading the event queue makes progress from now on.
     fn follow_events(self: &Arc<Self>) -> Result<()> {
-        if let Some(bound) = self.events().as_mut().filter(|bound| bound.key.is_none()) {
-            bound.key = Some(bound.eq.join(self.clone())?);
-        }
-        Ok(())
+        self.events().as_mut().map_or(Ok(()), |bound| bound.follow(self.clone()))
     }
 
     fn is_joined(&self) -> bool {
@@ -513,11 +493,13 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             portal.handle_closed(*contexts);
         }
         self.memberships.undo();
-        let events = self.events().take();
-        K::lock(&self.inner).core.eq = None;
-        if let Some(mut events) = events {
-            events.leave();
-            events.eq.discard_events_of(events.owner);
+        let bound = self.events().take();
+        let reported = K::lock(&self.inner).core.eq.take();
+        if let Some(mut bound) = bound {
+            bound.leave();
+        }
+        if let Some((eq, owner)) = reported {
+            eq.discard_events_of(owner);
         }
         self.bindings.undo();
         K::lock(&self.inner).close();

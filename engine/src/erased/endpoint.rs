@@ -6,7 +6,7 @@ use crate::datagram::Datagrams;
 use crate::erased::queue::{CounterControl, QueueControl, of_lock_kind};
 use crate::limits::SizeLimit;
 use crate::measures::Measures;
-use crate::op::CollectiveCall;
+use crate::op::{CollectiveCall, Ways};
 use crate::progress::set::Pollable;
 use crate::statistics::Statistics;
 use crate::transport::{Flush, Listener, Transport};
@@ -114,20 +114,20 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn shut_down(&self) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Joins a multicast group (fi_join(3)); `ways` is (send, receive). Calls `joined` with the
-    /// handle to send with before the join event can be read.
-    fn join(&self, _group: Addr, _ways: (bool, bool), _owner: Owner, _joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
+    /// Joins a multicast group (fi_join(3)). Calls `joined` with the handle to send with before the
+    /// join event can be read.
+    fn join(self: Arc<Self>, _group: Addr, _ways: Ways, _owner: Owner, _joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
         Err(Errno::ENOSYS.into())
     }
-    /// Leaves a multicast group; `receive` is as for [`Self::join`].
-    fn leave(&self, _group: &Addr, _receive: bool, _handle: FiAddr, _owner: Owner) {}
+    /// Leaves a multicast group; `ways` are as for [`Self::join`], which returned the handle.
+    fn leave(&self, _group: &Addr, _ways: Ways, _handle: FiAddr, _owner: Owner) {}
     /// Joins a group (fi_join_collective) of these members, and returns its address. `parent` is a
-    /// group that all of them have joined; `ways` is (send, receive).
+    /// group that all of them have joined.
     fn join_group(
         self: Arc<Self>,
         _members: &AvSet,
         _parent: Option<FiAddr>,
-        _ways: (bool, bool),
+        _ways: Ways,
         _owner: Owner,
     ) -> Result<FiAddr> {
         Err(Errno::ENOSYS.into())
@@ -270,7 +270,7 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
         self: Arc<Self>,
         members: &AvSet,
         parent: Option<FiAddr>,
-        ways: (bool, bool),
+        ways: Ways,
         owner: Owner,
     ) -> Result<FiAddr> {
         Self::join_group(&self, members, parent, ways, owner)
@@ -304,8 +304,7 @@ impl<D: Datagrams, K: LockKind> EndpointControl for DatagramEndpoint<D, K> {
         Self::bind_av(&self, av)
     }
     fn bind_eq(self: Arc<Self>, eq: &Arc<EventQueue>, _owner: Owner) -> Result<()> {
-        Self::bind_eq(&self, eq);
-        Ok(())
+        Self::bind_eq(&self, eq)
     }
     fn has_eq(&self) -> bool {
         self.has_eq()
@@ -334,11 +333,11 @@ impl<D: Datagrams, K: LockKind> EndpointControl for DatagramEndpoint<D, K> {
     fn set_local_addr(&self, addr: Addr) -> Result<()> {
         self.set_local_addr(addr)
     }
-    fn join(&self, group: Addr, ways: (bool, bool), owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
-        self.join(group, ways, owner, joined)
+    fn join(self: Arc<Self>, group: Addr, ways: Ways, owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
+        Self::join(&self, group, ways, owner, joined)
     }
-    fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner) {
-        self.leave(group, receive, handle, owner);
+    fn leave(&self, group: &Addr, ways: Ways, handle: FiAddr, owner: Owner) {
+        self.leave(group, ways, handle, owner);
     }
     fn make_progress(&self) {
         self.poll();

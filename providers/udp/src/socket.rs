@@ -4,7 +4,8 @@
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno};
-use ofi_engine::datagram::{Datagrams, Given, Packet};
+use ofi_engine::datagram::{Datagrams, Given, Membership, Packet};
+use ofi_engine::op::Ways;
 use ofi_engine::transport::Down;
 use ofi_memory::{Buffer, Ticket};
 use ofi_os::datagram::{Came, DatagramSocket, MOST};
@@ -113,7 +114,7 @@ impl Datagrams for Udp {
         }
     }
 
-    fn join(&mut self, group: &Addr, send: bool, receive: bool) -> Result<()> {
+    fn join(&mut self, group: &Addr, ways: Ways) -> Result<Membership> {
         let addr = group.socket();
         if !addr.ip().is_multicast() {
             return Err(Error::new(Errno::EADDRNOTAVAIL, format!("join {addr}: not a multicast address")));
@@ -122,24 +123,25 @@ impl Datagrams for Udp {
             return Err(Error::new(Errno::EADDRNOTAVAIL, format!("join {addr} from {}", self.local)));
         }
         let fail = |error| Error::os(error, format!("join {addr}"));
-        if send {
+        if ways.send {
             self.socket.send_groups_from(&self.local).map_err(fail)?;
         }
-        if !receive {
-            return Ok(());
+        if !ways.receive {
+            return Ok(Membership::Begun);
         }
         if let Some(joined) = self.groups.iter_mut().find(|joined| joined.addr == *group) {
             // A second socket would receive each packet again.
             joined.members += 1;
-            return Ok(());
+            return Ok(Membership::Begun);
         }
         let socket = self.listen_to(addr).map_err(fail)?;
         self.groups.push(Group { addr: *group, members: 1, socket });
-        Ok(())
+        Ok(Membership::Begun)
     }
 
-    fn leave(&mut self, group: &Addr) {
-        let Some(at) = self.groups.iter().position(|joined| joined.addr == *group) else { return };
+    fn leave(&mut self, group: &Addr, ways: Ways) {
+        let is_left = |joined: &Group| ways.receive && joined.addr == *group;
+        let Some(at) = self.groups.iter().position(is_left) else { return };
         self.groups[at].members -= 1;
         if self.groups[at].members == 0 {
             // Closing the socket ends the membership and the epoll watch.
@@ -206,8 +208,8 @@ mod tests {
         let (mut speaker, mut listener) = (loopback(), loopback());
         let port = loopback().local.port();
         let group = Addr::from(SocketAddr::from(([239, 1, 2, 3], port)));
-        speaker.join(&group, true, false).unwrap();
-        listener.join(&group, false, true).unwrap();
+        speaker.join(&group, Ways::SEND).unwrap();
+        listener.join(&group, Ways::RECEIVE).unwrap();
         (speaker, listener, group)
     }
 
@@ -240,9 +242,9 @@ mod tests {
         };
         let (mut speaker, mut listener) = (loopback(), loopback());
         let group = Addr::from(SocketAddr::from(([239, 1, 2, 3], loopback().local.port())));
-        speaker.join(&group, true, false).unwrap();
+        speaker.join(&group, Ways::SEND).unwrap();
         listener.listen(false);
-        listener.join(&group, false, true).unwrap();
+        listener.join(&group, Ways::RECEIVE).unwrap();
         say(&mut speaker, &group, 1);
         assert!(!awake(&listener));
         listener.listen(true);
@@ -257,14 +259,14 @@ mod tests {
     #[test]
     fn a_group_is_left_with_its_last_membership() {
         let (mut speaker, mut listener, group) = joined();
-        listener.join(&group, false, true).unwrap();
+        listener.join(&group, Ways::RECEIVE).unwrap();
         say(&mut speaker, &group, 1);
         assert!(take(&mut listener).is_some_and(|packet| packet.group));
         assert!(take(&mut listener).is_none(), "it came twice");
-        listener.leave(&group);
+        listener.leave(&group, Ways::RECEIVE);
         say(&mut speaker, &group, 1);
         assert!(take(&mut listener).is_some());
-        listener.leave(&group);
+        listener.leave(&group, Ways::RECEIVE);
         say(&mut speaker, &group, 1);
         assert!(take(&mut listener).is_none());
     }

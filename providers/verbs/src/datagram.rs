@@ -2,18 +2,21 @@
 //! sender's address in front. [`crate::ffi::PacketPair`] is the system's queue pair; the tests
 //! bring one in memory.
 
+mod groups;
 mod packet;
 mod peers;
 
 use core::fmt::Debug;
+use groups::{Groups, Task};
 use ofi_core::error::{Error, Result};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Instant};
-use ofi_engine::datagram::{Datagrams, Given, Packet};
+use ofi_engine::datagram::{Datagrams, Given, Joined, Membership, Packet};
+use ofi_engine::op::Ways;
 use ofi_engine::transport::Down;
 use ofi_memory::{Buffer, Ticket};
-pub(crate) use packet::HEADER;
+pub(crate) use packet::{HEADER, ROUTING, is_to_group};
 use peers::{Ask, Peers, Way};
 use std::collections::VecDeque;
 use std::io;
@@ -40,6 +43,15 @@ pub enum News<R> {
         /// Whether packets on an earlier route would be lost.
         is_final: bool,
     },
+    /// The way to a group, which is joined.
+    Joined(SocketAddr, R),
+    /// A group is not joined, or the network has ended the membership.
+    Apart {
+        /// The group.
+        group: SocketAddr,
+        /// Why.
+        why: Down,
+    },
     /// The queue pair is unusable.
     Broken(Down),
 }
@@ -53,6 +65,8 @@ pub struct Arrived {
     pub len: usize,
     /// The number of the sender's queue pair.
     pub pair: u32,
+    /// It was sent to a group.
+    pub group: bool,
 }
 
 /// An unreliable queue pair with its completion queues and the connection manager, which also
@@ -72,6 +86,18 @@ pub trait PacketDevice: Send + Debug + 'static {
     fn look_for(&mut self, to: SocketAddr) -> io::Result<()>;
     /// Stops looking for it.
     fn forget(&mut self, to: &SocketAddr);
+    /// Starts to join a group; [`News`] tells how that ends.
+    ///
+    /// # Errors
+    /// The system's: no memory, no descriptors, no such network.
+    fn join(&mut self, group: SocketAddr) -> io::Result<()>;
+    /// Sets whether packets to a group that is joined are received.
+    ///
+    /// # Errors
+    /// The device's: it has no room for more groups.
+    fn receive_from(&mut self, group: &SocketAddr, on: bool) -> io::Result<()>;
+    /// Leaves a group, also while it is joined. No news of it come.
+    fn leave(&mut self, group: &SocketAddr);
     /// Takes what the connection manager reports.
     fn poll_news(&mut self, out: &mut Vec<News<Self::Route>>);
     /// Whether a route leads to the queue pair of that number.
@@ -112,6 +138,7 @@ pub struct VerbsDatagrams<D: PacketDevice> {
     /// Dropped before the routes, which its last packets may use.
     device: D,
     peers: Peers<D::Route>,
+    groups: Groups,
     retired: Retired<D::Route>,
     /// Why nothing can be sent or received.
     broken: Option<Down>,
@@ -150,6 +177,11 @@ impl<R> Retired<R> {
     }
 }
 
+pub(crate) fn not_joined(group: &SocketAddr, error: io::Error) -> Down {
+    let text = format!("join {}: {error}", group.ip());
+    Down::new(Cause::Connect, error.into(), text)
+}
+
 fn unusable(error: io::Error) -> Down {
     let text = format!("the queue pair is unusable: {error}");
     Down::new(Cause::Broken, error.into(), text)
@@ -162,6 +194,7 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
         Self {
             device,
             peers: Peers::new(patience),
+            groups: Groups::default(),
             retired: Retired { routes: VecDeque::new(), sent: 0 },
             broken: None,
             due: Vec::new(),
@@ -180,6 +213,8 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
             let (to, replaced) = match news {
                 News::Found(to, route) => (to, self.peers.found(&to, route, now)),
                 News::Lost { to, why, is_final } => (to, self.lose(&to, &why, is_final)),
+                News::Joined(group, route) => (group, self.joined(&group, route)),
+                News::Apart { group, why } => (group, self.apart(&group, &why)),
                 News::Broken(why) => {
                     self.fail(why);
                     continue;
@@ -192,6 +227,29 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
         }
         self.news = news;
         any
+    }
+
+    /// The device has joined a group; returns a route that is not used.
+    fn joined(&mut self, group: &SocketAddr, route: D::Route) -> Option<D::Route> {
+        if self.groups.has_receiver(group)
+            && let Err(error) = self.device.receive_from(group, true)
+        {
+            let replaced = self.apart(group, &not_joined(group, error));
+            self.retired.add(replaced);
+            return Some(route);
+        }
+        self.groups.finish(group, None);
+        self.peers.found(group, route, self.device.now())
+    }
+
+    /// The device has not joined a group, or the network has ended that; returns a route that is no
+    /// longer used.
+    fn apart(&mut self, group: &SocketAddr, why: &Down) -> Option<D::Route> {
+        if self.groups.finish(group, Some(why)) {
+            return self.peers.lost(group, true, self.device.now());
+        }
+        log::log("verbs", Level::Warn, Subsystem::EpData, || format!("packets may be lost: {}", why.text));
+        None
     }
 
     /// Sends the packets that have waited for a peer; false if some still wait for room.
@@ -256,10 +314,10 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
 
     /// Copies an arrived packet; `None` if no endpoint of this provider has sent it.
     fn take(&mut self, arrived: Arrived, buffer: &mut Buffer) -> Option<Packet> {
-        let Arrived { slot, len, pair } = arrived;
+        let Arrived { slot, len, pair, group } = arrived;
         let (from, payload) = packet::parse(self.device.received(slot).get(..len)?)?;
         buffer.write_at(0, &payload[..payload.len().min(buffer.len())]);
-        let packet = Packet { len: payload.len(), from: from.into(), group: false };
+        let packet = Packet { len: payload.len(), from: from.into(), group };
         self.peers.heard(&from, |route| D::leads_to(route, pair));
         Some(packet)
     }
@@ -276,6 +334,7 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
 
 impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
     const POLLED: bool = true;
+    const AWAITS: bool = true;
 
     fn local_addr(&self) -> Addr {
         self.device.local_addr().into()
@@ -285,7 +344,13 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
         if let Some(why) = &self.broken {
             return Given::Refused(why.clone());
         }
-        let (to, len, most) = (to.socket(), packet.len(), self.device.most());
+        let is_group = to.socket().ip().is_multicast();
+        let to = if is_group { groups::key(to) } else { to.socket() };
+        if is_group && !self.groups.contain(&to) {
+            let text = format!("send to {to}: the endpoint is not a member of the group");
+            return Given::Refused(Down::new(Cause::NoAddress, Errno::EADDRNOTAVAIL, text));
+        }
+        let (len, most) = (packet.len(), self.device.most());
         if len > most - HEADER {
             let text = format!("send to {to}: {len} bytes, and the device carries {} in a packet", most - HEADER);
             return Given::Refused(Down::new(Cause::Broken, Errno::EMSGSIZE, text));
@@ -359,14 +424,52 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
         if !self.due.is_empty() {
             self.send_due();
         }
-        (self.pace.look || self.pace.polls.is_multiple_of(LOOK_EVERY)) && self.take_news()
+        let any = (self.pace.look || self.pace.polls.is_multiple_of(LOOK_EVERY)) && self.take_news();
+        any || self.groups.has_outcome()
     }
 
-    fn join(&mut self, group: &Addr, _send: bool, _receive: bool) -> Result<()> {
-        Err(Error::new(Errno::ENOSYS, format!("join {}: the verbs provider has no groups yet", group.socket())))
+    fn join(&mut self, group: &Addr, ways: Ways) -> Result<Membership> {
+        let (addr, local) = (group.socket(), self.device.local_addr());
+        if !addr.ip().is_multicast() {
+            return Err(Error::new(Errno::EADDRNOTAVAIL, format!("join {addr}: not a multicast address")));
+        }
+        if addr.is_ipv4() != local.is_ipv4() {
+            return Err(Error::new(Errno::EADDRNOTAVAIL, format!("join {addr} from {local}")));
+        }
+        if let Some(why) = &self.broken {
+            return Err(Error::new(why.errno, why.text.to_string()));
+        }
+        let key = groups::key(group);
+        let done = match self.groups.task_of_member(&key, ways) {
+            Task::Join => self.device.join(key).map(|()| self.peers.join(key, self.device.now())),
+            Task::Receive => self.device.receive_from(&key, true),
+            Task::Ignore | Task::Leave | Task::Nothing => Ok(()),
+        };
+        done.map_err(|error| Error::os(error, format!("join {addr}")))?;
+        Ok(if self.groups.add(group, ways) { Membership::Begun } else { Membership::Awaited })
     }
 
-    fn leave(&mut self, _group: &Addr) {}
+    fn leave(&mut self, group: &Addr, ways: Ways) {
+        let key = groups::key(group);
+        match self.groups.remove(&key, ways) {
+            Task::Leave => {
+                self.device.leave(&key);
+                let route = self.peers.leave(&key);
+                self.retired.add(route);
+            }
+            Task::Ignore => {
+                if let Err(error) = self.device.receive_from(&key, false) {
+                    let text = || format!("leave {key}: {error}; its packets still arrive");
+                    log::log("verbs", Level::Warn, Subsystem::EpData, text);
+                }
+            }
+            Task::Join | Task::Receive | Task::Nothing => {}
+        }
+    }
+
+    fn next_joined(&mut self) -> Option<Joined> {
+        self.groups.next_outcome()
+    }
 
     fn listen(&mut self, on: bool) -> bool {
         self.pace.look = true;

@@ -38,7 +38,7 @@ pub(crate) fn msg() -> Offer {
 
 /// Datagram endpoints.
 pub(crate) fn datagrams() -> Offer {
-    let tx_caps = Caps::MSG | Caps::SEND;
+    let tx_caps = Caps::MSG | Caps::MULTICAST | Caps::SEND;
     let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
     let domain_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM | Caps::AV_USER_ID | Caps::SHARED_AV;
     let mut offer = base(EndpointType::DGRAM, Protocol::IB_UD, "verbs");
@@ -46,7 +46,7 @@ pub(crate) fn datagrams() -> Offer {
     most.caps = tx_caps | rx_caps | domain_caps;
     (most.tx.caps, most.rx.caps, most.domain.caps) = (tx_caps, rx_caps, domain_caps);
     let levels = OpFlags::INJECT | OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
-    most.tx.op_flags = OpFlags::COMPLETION | OpFlags::MORE | levels;
+    most.tx.op_flags = OpFlags::COMPLETION | OpFlags::MORE | OpFlags::MULTICAST | levels;
     most.rx.op_flags = OpFlags::COMPLETION;
     (most.tx.msg_order, most.rx.msg_order) = (MsgOrder::empty(), MsgOrder::empty());
     (most.tx.inject_size, most.tx.rma_iov_limit) = (MOST_PAYLOAD, 0);

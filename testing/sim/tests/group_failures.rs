@@ -6,7 +6,7 @@ mod party;
 use ofi_core::{Addr, FiAddr};
 use ofi_engine::av_set::{AvSet, Selection};
 use ofi_engine::completion::eq::{EventKind, Found, Owner};
-use ofi_engine::op::CollectiveKind;
+use ofi_engine::op::{CollectiveKind, Ways};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::Handshake;
 use ofi_sim::node::{Options, addr, ip, open_node};
@@ -81,7 +81,7 @@ impl Actor {
 }
 
 fn join(member: &mut Member) {
-    member.group = member.node.ep.join_group(&member.set, None, (true, true), Owner(2)).expect("it is a member");
+    member.group = member.node.ep.join_group(&member.set, None, Ways::BOTH, Owner(2)).expect("it is a member");
 }
 
 fn post(member: &mut Member, (rank, size): (usize, usize), step: Step, context: usize) {
@@ -287,7 +287,7 @@ fn closing_a_join_that_has_not_begun_spares_the_one_before_it() {
         let mut outcomes = [[None; 2]; 4];
         for (rank, member) in party.members.iter_mut().enumerate() {
             join(member);
-            let second = member.node.ep.join_group(&member.set, None, (true, true), Owner(3)).expect("a member");
+            let second = member.node.ep.join_group(&member.set, None, Ways::BOTH, Owner(3)).expect("a member");
             if rank == leaver {
                 member.node.ep.leave_group(second, Owner(3));
                 outcomes[rank][1] = Some(false);

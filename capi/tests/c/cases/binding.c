@@ -106,7 +106,7 @@ CASE_OURS(domain_eq_gets_join_events)
 	CHECK(fi_join(s.ep, group, 0, &mc, &contexts[5]) == -FI_ENOEQ);
 	CHECK(fi_domain_bind(s.domain, &s.eq->fid, 0) == 0);
 	CHECK(fi_join(s.ep, group, 0, &mc, &contexts[5]) == 0);
-	CHECK(fi_eq_read(s.eq, &number, &event, sizeof(event), 0) == (ssize_t) sizeof(event));
+	CHECK(fi_eq_sread(s.eq, &number, &event, sizeof(event), 10000, 0) == (ssize_t) sizeof(event));
 	CHECK(number == FI_JOIN_COMPLETE && event.fid == &mc->fid && event.context == &contexts[5]);
 	CHECK(fi_close(&mc->fid) == 0);
 	close_all(&s);

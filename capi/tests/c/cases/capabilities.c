@@ -336,6 +336,7 @@ CASE_OURS(multicast_in_one_direction)
 		CHECK(fi_enable(s->ep) == 0);
 	}
 	CHECK(fi_join(a.ep, group, FI_SEND, &sends, NULL) == 0 && fi_join(b.ep, group, FI_RECV, &receives, NULL) == 0);
+	await_join(&b);
 	msg.addr = fi_mc_addr(sends);
 	POST(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_sendmsg(a.ep, &msg, FI_MULTICAST));

@@ -366,6 +366,17 @@ static inline void quiet(struct side *s, struct side *other)
 	CHECK(next(s, other, &entry, &err, 0.05) == -1);
 }
 
+/* Waits until a join is reported; the event stays in the queue. */
+static inline void await_join(struct side *s)
+{
+	double end = seconds() + 10;
+	struct fi_eq_entry event;
+	uint32_t number;
+
+	while (fi_eq_read(s->eq, &number, &event, sizeof(event), FI_PEEK) == -FI_EAGAIN)
+		CHECK(seconds() < end);
+}
+
 /* Repeats the call while it returns -FI_EAGAIN. */
 #define POST(call) \
 	do { \

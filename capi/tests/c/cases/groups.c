@@ -34,6 +34,7 @@ static void in_a_group(const struct want *w)
 	CHECK(fi_join(p.b.ep, group, FI_RECV, &mc, &contexts[5]) == 0);
 	CHECK(fi_join(p.a.ep, group, FI_SEND, &sender, NULL) == 0);
 	CHECK(fi_mc_addr(sender) != FI_ADDR_NOTAVAIL);
+	await_join(&p.b);
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_recv(p.a.ep, other, sizeof(other), NULL, FI_ADDR_UNSPEC, &contexts[4]));
 	msg.addr = fi_mc_addr(sender);
@@ -101,6 +102,7 @@ CASE_OURS(multicast_memberships_are_independent)
 	CHECK(fi_ep_bind(p.a.ep, &p.a.eq->fid, 0) == 0 && fi_ep_bind(p.b.ep, &p.b.eq->fid, 0) == 0);
 	CHECK(fi_join(p.a.ep, group, FI_SEND, &sender, NULL) == 0);
 	CHECK(fi_join(p.b.ep, group, FI_RECV, &receive[0], NULL) == 0);
+	await_join(&p.b);
 	CHECK(fi_join(p.b.ep, group, FI_SEND, &send, NULL) == 0);
 	CHECK(fi_join(p.b.ep, group, 0, &receive[1], NULL) == 0);
 	one_packet(&p, fi_mc_addr(sender), 1);

@@ -8,6 +8,20 @@ pub(crate) const HEADER: usize = 24;
 /// Who made the packet, and the version of the header.
 const MAGIC: [u8; 4] = *b"ofi\x01";
 
+/// Bytes of the routing header in front of a packet that has arrived.
+pub(crate) const ROUTING: usize = 40;
+
+/// Whether a packet with that routing header was sent to a group. It is the global one of
+/// InfiniBand, which is laid out as that of IPv6; or, over RoCE, the header of IPv4 at the end.
+pub(crate) fn is_to_group(routing: &[u8; ROUTING]) -> bool {
+    let [v6, rest @ ..] = routing;
+    match (v6 >> 4, rest[19] >> 4) {
+        (6, _) => rest[23] == 0xff,
+        (_, 4) => rest[35] >> 4 == 0xe,
+        _ => false,
+    }
+}
+
 /// The header of packets from this address.
 pub(crate) fn header(from: SocketAddr) -> [u8; HEADER] {
     let mut out = [0; HEADER];
@@ -43,6 +57,24 @@ pub(crate) fn parse(packet: &[u8]) -> Option<(SocketAddr, &[u8])> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_routing_header_tells_packets_to_a_group() {
+        let routing = |at: usize, version: u8, to: usize, first: u8| {
+            let mut routing = [0; ROUTING];
+            (routing[at], routing[to]) = (version, first);
+            routing
+        };
+        // Of IPv6, the receiver is in the last sixteen bytes.
+        assert!(is_to_group(&routing(0, 0x60, 24, 0xff)));
+        assert!(!is_to_group(&routing(0, 0x60, 24, 0xfe)));
+        // Of IPv4, it is in the last four.
+        assert!(is_to_group(&routing(20, 0x45, 36, 239)));
+        assert!(is_to_group(&routing(20, 0x45, 36, 224)));
+        assert!(!is_to_group(&routing(20, 0x45, 36, 223)));
+        assert!(!is_to_group(&routing(20, 0x45, 36, 240)));
+        assert!(!is_to_group(&[0; ROUTING]));
+    }
 
     proptest! {
         #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Peers<R> {
 #[derive(Debug)]
 struct Peer<R> {
     state: State<R>,
+    /// It is a group, whose route lasts as long as the membership.
+    is_group: bool,
     /// The log says that its packets are dropped.
     is_told: bool,
     /// Packets that wait for it to be found, or then for room; lost if it is not.
@@ -83,11 +85,12 @@ impl<R> Peers<R> {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let state = State::Sought { since: now, earlier: Earlier::None };
-                entry.insert(Peer { state, is_told: false, held: VecDeque::new() });
+                entry.insert(Peer { state, is_group: false, is_told: false, held: VecDeque::new() });
                 return Ask::Start;
             }
         };
         let is_due = match peer.state {
+            _ if peer.is_group => false,
             State::Sought { since, .. } if now.since(since) >= self.patience => return Ask::Stop,
             State::Sought { .. } => false,
             State::Found { since, is_stale, .. } => is_stale || now.since(since) >= FRESH,
@@ -103,6 +106,17 @@ impl<R> Peers<R> {
         };
         peer.state = State::Sought { since: now, earlier };
         Ask::Start
+    }
+
+    /// A group is being joined: packets wait for it as for a peer that is looked for.
+    pub(crate) fn join(&mut self, group: SocketAddr, now: Instant) {
+        let state = State::Sought { since: now, earlier: Earlier::None };
+        self.known.insert(group, Peer { state, is_group: true, is_told: false, held: VecDeque::new() });
+    }
+
+    /// A group is left; returns its route.
+    pub(crate) fn leave(&mut self, group: &SocketAddr) -> Option<R> {
+        self.known.remove(group)?.state.into_route()
     }
 
     /// How a packet reaches `to`, for which [`Self::ask`] was called.
@@ -295,6 +309,19 @@ mod tests {
         assert_eq!(peers.first_held(&peer()), None);
         peers.found(&peer(), 2, at(3));
         assert_eq!(peers.first_held(&peer()), None);
+    }
+
+    #[test]
+    fn the_route_to_a_group_lasts_until_it_is_left() {
+        let mut peers = Peers::new(PATIENCE);
+        peers.join(peer(), at(0));
+        assert_eq!(peers.ask(peer(), at(20)), Ask::Nothing, "the network has all the time that it needs");
+        assert!(peers.hold(&peer(), vec![1]));
+        peers.found(&peer(), 1, at(20));
+        assert_eq!(peers.first_held(&peer()), Some((&[1][..], &1)));
+        assert_eq!(peers.ask(peer(), at(90)), Ask::Nothing);
+        assert_eq!(peers.leave(&peer()), Some(1));
+        assert_eq!(peers.leave(&peer()), None);
     }
 
     #[test]

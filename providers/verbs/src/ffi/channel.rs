@@ -48,7 +48,7 @@ pub(super) struct Event {
     /// The new identifier of a request.
     pub(super) requested: Option<NonNull<CmId>>,
     pub(super) data: Vec<u8>,
-    /// The way to the queue pair of an identifier for packets, once it is known.
+    /// The way to the queue pair, or the group, of an identifier for packets, once it is known.
     pub(super) way: Option<UdParam>,
 }
 
@@ -102,7 +102,8 @@ impl Channel {
         // SAFETY: both members begin with the private data, and every event has it or zeros.
         let conn = unsafe { param.conn };
         let len = usize::from(conn.private_data_len);
-        let way = if self.space == Space::Packets && kind == events::ESTABLISHED {
+        let tells_way = matches!(kind, events::ESTABLISHED | events::MULTICAST_JOIN);
+        let way = if self.space == Space::Packets && tells_way {
             // SAFETY: the member is that of the identifiers' port space.
             Some(unsafe { param.ud })
         } else {

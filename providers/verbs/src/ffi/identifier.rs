@@ -80,6 +80,14 @@ impl Identifier {
         result(unsafe { (self.channel.libraries.cm.rdma_listen)(self.raw(), backlog) })
     }
 
+    /// Starts to join a group through the device that it is bound to.
+    pub(super) fn join(&self, group: SocketAddr) -> io::Result<()> {
+        let mut group = address::encode(group);
+        let join = self.channel.libraries.cm.rdma_join_multicast;
+        // SAFETY: the identifier is open, and the address is complete. The context is a number.
+        result(unsafe { join(self.raw(), &mut group, ptr::null_mut()) })
+    }
+
     /// Starts to find the peer and a way to it.
     pub(super) fn resolve(&self, from: Option<SocketAddr>, to: SocketAddr, timeout: i32) -> io::Result<()> {
         let mut from = from.map(address::encode);

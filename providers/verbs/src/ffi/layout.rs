@@ -155,7 +155,19 @@ pub(crate) struct Qp {
 /// `struct ibv_ah_attr`, which the connection manager fills.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AhAttr([u64; 4]);
+pub(crate) struct AhAttr {
+    /// The address of the port or the group that the way leads to.
+    pub(crate) gid: Gid,
+    before_lid: u64,
+    /// Its local identifier in an InfiniBand subnet.
+    pub(crate) lid: u16,
+    others: [u16; 3],
+}
+
+/// `union ibv_gid`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gid([u64; 2]);
 
 /// `struct ibv_ah`.
 #[repr(C)]
@@ -170,12 +182,18 @@ pub(crate) struct PortAttr {
     max_mtu: c_int,
     /// 1 for 256 bytes, and each step doubles it.
     pub(crate) active_mtu: c_int,
-    others: [u32; 61],
+    before_link_layer: [u8; 34],
+    pub(crate) link_layer: u8,
+    others: [u8; 209],
 }
 
 impl PortAttr {
-    pub(crate) const EMPTY: Self = Self { state: 0, max_mtu: 0, active_mtu: 0, others: [0; 61] };
+    pub(crate) const EMPTY: Self =
+        Self { state: 0, max_mtu: 0, active_mtu: 0, before_link_layer: [0; 34], link_layer: 0, others: [0; 209] };
 }
+
+/// `IBV_LINK_LAYER_ETHERNET`.
+pub(crate) const LINK_LAYER_ETHERNET: u8 = 2;
 
 /// `struct ibv_comp_channel`.
 #[repr(C)]
@@ -285,8 +303,6 @@ pub(crate) const ACCESS_MW_BIND: c_int = 0x10;
 pub(crate) const QPT_RC: c_int = 2;
 /// `IBV_QPT_UD`.
 pub(crate) const QPT_UD: c_int = 4;
-/// Bytes of `struct ibv_grh`, which come before each packet.
-pub(crate) const GRH: usize = 40;
 /// `IBV_WC_WR_FLUSH_ERR`.
 pub(crate) const WC_FLUSHED: c_int = 5;
 /// `IBV_WC_RETRY_EXC_ERR`.
@@ -309,6 +325,8 @@ pub(crate) struct WorkCompletion {
     others: [u32; 2],
 }
 
+/// `IBV_WC_GRH`.
+pub(crate) const WC_GRH: u32 = 1;
 /// `IBV_WC_WITH_INV`.
 pub(crate) const WC_WITH_INV: u32 = 8;
 /// The same as rxe reports it: with the kernel's value.
@@ -459,6 +477,8 @@ pub(crate) mod event {
     pub(crate) const ESTABLISHED: c_int = 9;
     pub(crate) const DISCONNECTED: c_int = 10;
     pub(crate) const DEVICE_REMOVAL: c_int = 11;
+    pub(crate) const MULTICAST_JOIN: c_int = 12;
+    pub(crate) const MULTICAST_ERROR: c_int = 13;
 }
 
 // What a C compiler says on a machine of 64 bits.
@@ -489,4 +509,6 @@ const _: () = assert!(size_of::<ConnParam>() == 24 && offset_of!(ConnParam, qp_n
 const _: () = assert!(offset_of!(CmEvent, event) == 16 && offset_of!(CmEvent, param) == 24);
 const _: () = assert!(size_of::<CmEvent>() == 80 && offset_of!(CmId, port) == 348 && offset_of!(Qp, number) == 52);
 const _: () = assert!(offset_of!(UdParam, way) == 16 && offset_of!(UdParam, qp_num) == 48 && size_of::<AhAttr>() == 32);
+const _: () = assert!(offset_of!(AhAttr, lid) == 24 && size_of::<Gid>() == 16);
 const _: () = assert!(offset_of!(WorkCompletion, src_qp) == 32 && offset_of!(PortAttr, active_mtu) == 8);
+const _: () = assert!(offset_of!(PortAttr, link_layer) == 46 && size_of::<PortAttr>() == 256);

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::layout::{
-    Ah, AhAttr, CmEvent, CmId, CompChannel, ConnParam, Context, Cq, DeviceAttr, EventChannel, Mr, Pd, PortAttr, Qp,
-    QpAttr, QpInitAttr, Srq, SrqInitAttr, Storage,
+    Ah, AhAttr, CmEvent, CmId, CompChannel, ConnParam, Context, Cq, DeviceAttr, EventChannel, Gid, Mr, Pd, PortAttr,
+    Qp, QpAttr, QpInitAttr, Srq, SrqInitAttr, Storage,
 };
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::NonNull;
@@ -60,6 +60,8 @@ functions! {
         ibv_query_port(*mut Context, u8, *mut PortAttr) -> c_int;
         ibv_create_ah(*mut Pd, *mut AhAttr) -> *mut Ah;
         ibv_destroy_ah(*mut Ah) -> c_int;
+        ibv_attach_mcast(*mut Qp, *const Gid, u16) -> c_int;
+        ibv_detach_mcast(*mut Qp, *const Gid, u16) -> c_int;
     }
 }
 
@@ -80,6 +82,7 @@ functions! {
         rdma_accept(*mut CmId, *mut ConnParam) -> c_int;
         rdma_reject(*mut CmId, *const c_void, u8) -> c_int;
         rdma_disconnect(*mut CmId) -> c_int;
+        rdma_join_multicast(*mut CmId, *mut Storage, *mut c_void) -> c_int;
         rdma_migrate_id(*mut CmId, *mut EventChannel) -> c_int;
         rdma_get_cm_event(*mut EventChannel, *mut *mut CmEvent) -> c_int;
         rdma_ack_cm_event(*mut CmEvent) -> c_int;

@@ -5,14 +5,14 @@ use super::channel::{Channel, Event, Space};
 use super::domain::{Domain, not_null, returned};
 use super::identifier::{Identifier, result};
 use super::layout::{
-    Ah, ConnParam, GRH, PortAttr, QPT_UD, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED, SendWr, Sge, UdParam,
-    WR_SEND, WorkCompletion, event,
+    Ah, AhAttr, ConnParam, LINK_LAYER_ETHERNET, PortAttr, QPT_UD, QpInitAttr, RecvWr, SEND_INLINE, SEND_SIGNALED,
+    SendWr, Sge, UdParam, WC_GRH, WR_SEND, WorkCompletion, event,
 };
 use super::library::{self, Libraries};
 use super::memory::Slots;
 use super::queue::{Completions, NO_COMPLETIONS, Queue};
 use super::{BACKLOG, CHANNEL, LISTENER, STEP, connect_failure, missing, watch};
-use crate::datagram::{Arrived, News, PacketDevice};
+use crate::datagram::{Arrived, News, PacketDevice, ROUTING, is_to_group};
 use crate::device::{Ring, SENDS, SLOT};
 use core::ptr::{self, NonNull};
 use core::time::Duration;
@@ -67,6 +67,19 @@ struct Search {
     to: SocketAddr,
 }
 
+/// A group that is joined, or being joined.
+#[derive(Debug)]
+struct Member {
+    /// Closing it leaves the group.
+    _id: Identifier,
+    key: u64,
+    group: SocketAddr,
+    /// The way to it, once it is joined.
+    way: Option<AhAttr>,
+    /// The queue pair receives its packets.
+    receives: bool,
+}
+
 /// An unreliable queue pair at an address.
 #[derive(Debug)]
 pub struct PacketPair {
@@ -77,7 +90,8 @@ pub struct PacketPair {
     queues: Queues,
     memory: Memory,
     searches: Vec<Search>,
-    /// The key of the latest search.
+    members: Vec<Member>,
+    /// The key of the latest search or member.
     latest: u64,
     channel: Arc<Channel>,
     domain: Arc<Domain>,
@@ -99,6 +113,8 @@ struct Queues {
     is_armed: bool,
     /// It was made readable because of packets that were polled.
     is_told: bool,
+    /// Each packet has a routing header in front, as over RoCE. Otherwise its completion says so.
+    has_routing: bool,
 }
 
 /// The slots, those for receiving first. Dropped after the queue pair is destroyed.
@@ -110,6 +126,17 @@ struct Memory {
     /// A bit for each slot for receiving that the device has.
     posted: u128,
     ring: Ring,
+}
+
+impl Memory {
+    /// The bytes of a slot for receiving; empty while the device has it.
+    fn taken(&self, slot: u16) -> &[u8] {
+        if slot >= RECEIVES || self.posted >> slot & 1 != 0 {
+            return &[];
+        }
+        // SAFETY: the device does not have the slot.
+        unsafe { self.slots.bytes(slot) }
+    }
 }
 
 const _: () = assert!(RECEIVES as u32 <= u128::BITS);
@@ -124,11 +151,13 @@ impl Queues {
         if !self.found.is_empty() {
             return;
         }
-        let Self { arrived, found, polled, .. } = self;
+        let Self { arrived, found, polled, has_routing, .. } = self;
         arrived.poll(polled, |done| {
             let slot = u16::try_from(done.wr_id).unwrap_or(u16::MAX);
-            let len = usize::try_from(done.byte_len).unwrap_or(0).saturating_sub(GRH);
-            let arrived = Arrived { slot, len, pair: done.src_qp };
+            let len = usize::try_from(done.byte_len).unwrap_or(0).saturating_sub(ROUTING);
+            // Whether it was really sent to a group is seen when it is taken.
+            let group = *has_routing || done.wc_flags & WC_GRH != 0;
+            let arrived = Arrived { slot, len, pair: done.src_qp, group };
             found.push_back(if done.status == 0 { Ok(arrived) } else { Err(failed(done)) });
         });
     }
@@ -148,7 +177,9 @@ impl PacketPair {
         let local = listener.bind(addr)?;
         let context = listener.context().ok_or_else(|| missing("no RDMA device has this address"))?;
         let domain = Domain::new(libraries, context)?;
-        let most = mtu(libraries, &domain, listener.port())?.min(SLOT - GRH);
+        let port = port_attributes(libraries, &domain, listener.port())?;
+        // 1 stands for 256 bytes, and each step doubles it.
+        let most = (128 << port.active_mtu.clamp(1, 5)).min(SLOT - ROUTING);
         let queues = Queues {
             sent: Queue::with_room(&domain, usize::from(SENDS))?,
             arrived: Queue::with_room(&domain, usize::from(RECEIVES))?,
@@ -157,6 +188,7 @@ impl PacketPair {
             polled: Box::new(NO_COMPLETIONS),
             is_armed: false,
             is_told: false,
+            has_routing: port.link_layer == LINK_LAYER_ETHERNET,
         };
         let slots = Slots::new(&domain, RECEIVES + SENDS)?;
         let wait = FdWaitObject::new(true).map_err(|error| io::Error::from_raw_os_error(error.errno().raw()))?;
@@ -166,9 +198,9 @@ impl PacketPair {
         let mut attributes = QpInitAttr::new(QPT_UD, sent, arrived);
         let inline = listener.create_pair(&domain, &mut attributes)?;
         let memory = Memory { slots, inline, posted: 0, ring: Ring::default() };
-        let (searches, keys) = Default::default();
+        let (searches, members, keys, latest) = (Vec::new(), Vec::new(), Vec::new(), LISTENER);
         let mut pair =
-            Self { listener, local, most, queues, memory, searches, latest: LISTENER, channel, domain, wait, keys };
+            Self { listener, local, most, queues, memory, searches, members, latest, channel, domain, wait, keys };
         (0..RECEIVES).try_for_each(|slot| pair.post_receive(slot))?;
         // Peers learn the queue pair only once it can receive.
         pair.listener.listen(BACKLOG)?;
@@ -222,6 +254,9 @@ impl PacketPair {
         if event.kind == event::DEVICE_REMOVAL && event.key == LISTENER {
             return Some(News::Broken(Down::new(Cause::Broken, Errno::ENODEV, "the device is removed")));
         }
+        if let Some(at) = self.members.iter().position(|member| member.key == event.key) {
+            return self.handle_of_member(at, &event);
+        }
         let at = self.searches.iter().position(|search| search.key == event.key)?;
         let to = self.searches[at].to;
         let step = match event.kind {
@@ -256,6 +291,24 @@ impl PacketPair {
         Some(news)
     }
 
+    /// Handles an event of a group.
+    fn handle_of_member(&mut self, at: usize, event: &Event) -> Option<News<Route>> {
+        let Member { group, way, .. } = &mut self.members[at];
+        let group = *group;
+        let joined = match (event.kind, event.way) {
+            (event::MULTICAST_JOIN, Some(param)) => {
+                *way = Some(param.way);
+                Route::new(&self.domain, param)
+            }
+            (event::MULTICAST_ERROR, _) => Err(io::Error::from_raw_os_error(event.status.abs())),
+            _ => return None,
+        };
+        Some(match joined {
+            Ok(route) => News::Joined(group, route),
+            Err(error) => News::Apart { group, why: crate::datagram::not_joined(&group, error) },
+        })
+    }
+
     /// Asks the peer for the way to its queue pair.
     fn request(&self, at: usize) -> io::Result<()> {
         let mut parameters = NO_PARAMETERS;
@@ -276,12 +329,12 @@ const NO_PARAMETERS: ConnParam = ConnParam {
     qp_num: 0,
 };
 
-/// Bytes of a packet through a port of the device.
-fn mtu(libraries: &Libraries, domain: &Domain, port: u8) -> io::Result<usize> {
+/// The attributes of a port of the device.
+fn port_attributes(libraries: &Libraries, domain: &Domain, port: u8) -> io::Result<PortAttr> {
     let mut attributes = PortAttr::EMPTY;
     // SAFETY: the device is open, and the attributes have the room that the library writes to.
     returned(unsafe { (libraries.verbs.ibv_query_port)(domain.context.as_ptr(), port, &mut attributes) })?;
-    Ok(128 << attributes.active_mtu.clamp(1, 5))
+    Ok(attributes)
 }
 
 impl PacketDevice for PacketPair {
@@ -309,6 +362,36 @@ impl PacketDevice for PacketPair {
 
     fn forget(&mut self, to: &SocketAddr) {
         self.searches.retain(|search| search.to != *to);
+    }
+
+    fn join(&mut self, group: SocketAddr) -> io::Result<()> {
+        let key = self.latest + 1;
+        let id = Identifier::new(self.channel.identifier(key)?, self.channel.clone());
+        let mut from = self.local;
+        from.set_port(0);
+        id.bind(from)?;
+        id.join(group)?;
+        self.latest = key;
+        self.members.retain(|member| member.group != group);
+        self.members.push(Member { _id: id, key, group, way: None, receives: false });
+        Ok(())
+    }
+
+    fn receive_from(&mut self, group: &SocketAddr, on: bool) -> io::Result<()> {
+        let Some(member) = self.members.iter_mut().find(|member| member.group == *group) else { return Ok(()) };
+        let Some(way) = member.way.filter(|_| member.receives != on) else { return Ok(()) };
+        let verbs = &self.channel.libraries.verbs;
+        let change = if on { verbs.ibv_attach_mcast } else { verbs.ibv_detach_mcast };
+        // SAFETY: the listener has a queue pair, and the address is that of the group.
+        returned(unsafe { change(self.listener.pair(), &way.gid, way.lid) })?;
+        member.receives = on;
+        Ok(())
+    }
+
+    fn leave(&mut self, group: &SocketAddr) {
+        // What fails here ends with the membership.
+        drop(self.receive_from(group, false));
+        self.members.retain(|member| member.group != *group);
     }
 
     fn poll_news(&mut self, out: &mut Vec<News<Route>>) {
@@ -371,18 +454,14 @@ impl PacketDevice for PacketPair {
 
     fn next_arrived(&mut self) -> io::Result<Option<Arrived>> {
         self.queues.poll();
-        let Some(arrived) = self.queues.found.pop_front().transpose()? else { return Ok(None) };
+        let Some(mut arrived) = self.queues.found.pop_front().transpose()? else { return Ok(None) };
         self.memory.posted &= !1u128.checked_shl(u32::from(arrived.slot)).unwrap_or(0);
+        arrived.group &= self.memory.taken(arrived.slot).first_chunk().is_some_and(is_to_group);
         Ok(Some(arrived))
     }
 
     fn received(&self, slot: u16) -> &[u8] {
-        if slot >= RECEIVES || self.memory.posted >> slot & 1 != 0 {
-            return &[];
-        }
-        // SAFETY: the device does not have the slot.
-        let bytes = unsafe { self.memory.slots.bytes(slot) };
-        &bytes[GRH..]
+        self.memory.taken(slot).get(ROUTING..).unwrap_or_default()
     }
 
     fn post_receive(&mut self, slot: u16) -> io::Result<()> {
@@ -390,7 +469,7 @@ impl PacketDevice for PacketPair {
         if slot >= RECEIVES || *posted >> slot & 1 != 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let length = u32::try_from(self.most + GRH).unwrap_or(0);
+        let length = u32::try_from(self.most + ROUTING).unwrap_or(0);
         let mut piece = Sge { addr: slots.address(slot), length, lkey: slots.lkey() };
         let mut work = RecvWr { wr_id: slot.into(), next: ptr::null_mut(), sg_list: &mut piece, num_sge: 1 };
         *posted |= 1 << slot;
@@ -421,6 +500,9 @@ impl PacketDevice for PacketPair {
 
 impl Drop for PacketPair {
     fn drop(&mut self) {
+        for group in self.members.iter().map(|member| member.group).collect::<Vec<_>>() {
+            self.leave(&group);
+        }
         // SAFETY: the listener has a queue pair; afterwards the device has none of its memory.
         unsafe { (self.channel.libraries.cm.rdma_destroy_qp)(self.listener.raw()) };
     }

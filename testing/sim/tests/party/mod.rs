@@ -7,7 +7,7 @@ use ofi_engine::EventQueue;
 use ofi_engine::Waiting;
 use ofi_engine::av_set::{AvSet, Selection};
 use ofi_engine::completion::eq::{EventKind, Found, Owner};
-use ofi_engine::op::{CollectiveCall, CollectiveKind, Elements, Input};
+use ofi_engine::op::{CollectiveCall, CollectiveKind, Elements, Input, Ways};
 use ofi_memory::{Buffer, Loan};
 use ofi_sim::node::{Node, Options, addr, open_node};
 use ofi_sim::{Faults, World};
@@ -99,7 +99,7 @@ impl Party {
     pub(crate) fn join(&mut self) {
         for member in &mut self.members {
             let owner = Owner(2);
-            member.group = member.node.ep.join_group(&member.set, None, (true, true), owner).expect("it is a member");
+            member.group = member.node.ep.join_group(&member.set, None, Ways::BOTH, owner).expect("it is a member");
         }
         let mut joined = vec![false; self.members.len()];
         self.until(|members| {
