@@ -3,6 +3,7 @@
 use crate::av::{AddressVector, Peer};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::counter::Counter;
+use crate::events::Subscription;
 use crate::fabric::Domain;
 use crate::incoming::Incoming;
 use crate::info::Info;
@@ -12,6 +13,8 @@ use crate::operation::Operation;
 use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, EndpointType, Errno, Error, OpFlags};
 use ofi_engine::Statistics;
+use ofi_engine::erased::EndpointControl;
+use std::sync::Arc;
 
 /// An endpoint that sends and receives datagrams, which may be lost, repeated or overtaken
 /// (FI_EP_DGRAM, fi_endpoint(3)).
@@ -113,6 +116,15 @@ impl DatagramEndpoint {
     /// drops datagrams if the program is too slow.
     pub fn incoming(&self, depth: usize, size: usize) -> Incoming<'_> {
         Incoming::new(&self.0, None, depth, size)
+    }
+
+    /// What takes part in joining a group: the endpoint, whose events go to the fabric's queue from
+    /// now on, and the right to take those of one membership.
+    pub(crate) fn for_groups(&self) -> Result<(Arc<dyn EndpointControl>, Subscription)> {
+        let control = self.0.engine().control.clone();
+        let events = self.0.parts().domain.0.fabric.events.subscribe();
+        control.clone().bind_eq(events.queue(), events.owner())?;
+        Ok((control, events))
     }
 
     /// What it has done since it was opened, with all peers together. Datagrams that the system or

@@ -25,7 +25,7 @@ pub(crate) struct Open {
     engine: Arc<Engine>,
     /// Its number among the domain's endpoints.
     pub(crate) number: usize,
-    domain: Domain,
+    pub(crate) domain: Domain,
 }
 
 impl Drop for Open {

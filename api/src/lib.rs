@@ -59,6 +59,7 @@ mod parker;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/README.md")]
 pub mod guide {}
+mod group;
 mod incoming;
 mod info;
 #[cfg(feature = "async-io")]
@@ -96,6 +97,7 @@ pub use dgram::DatagramEndpoint;
 pub use element::Element;
 pub use event_queue::{Event, EventQueue};
 pub use fabric::{Domain, Fabric};
+pub use group::Group;
 pub use incoming::{ConnectionIncoming, Incoming, ReceivedMessage};
 pub use info::{Attributes, Info, InfoBuilder, QueryError, discover};
 pub use message::Message;
@@ -112,6 +114,7 @@ pub use ofi_core::{
     Addr, AddrFormat, Caps, Cause, EndpointType, Errno, Error, Mode, MrMode, OpFlags, ProgressModel, Protocol,
     TrafficClass, Version,
 };
+pub use ofi_engine::op::Ways;
 pub use ofi_engine::{Exchanged, PeerStatistics, Statistics, Traffic};
 pub use ofi_registry::{Query, Refusal, Refusals, params};
 pub use operation::{Completion, Operation, OperationError};
