@@ -184,7 +184,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     }
     ep.control.close();
     // SAFETY: the domain stays open while it has endpoints.
-    unsafe { &*ep.domain }.memory.remove_endpoint(&ep.control);
+    unsafe { &*ep.domain }.memory.followed.remove_endpoint(&ep.control);
     if !ep.handle.is_null() {
         // SAFETY: the handle was one of ours when the endpoint was opened, and its request belongs
         // to the endpoint.

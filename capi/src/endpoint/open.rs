@@ -123,7 +123,8 @@ pub(crate) unsafe fn open(
             return Err(error);
         }
     };
-    let triggers = match triggers(domain, &info, &opened) {
+    let followed = domain.memory.followed.add_endpoint(&opened.control);
+    let triggers = match followed.and_then(|()| triggers(domain, &info, &opened)) {
         Ok(triggers) => triggers,
         Err(error) => {
             opened.control.close();
@@ -131,7 +132,6 @@ pub(crate) unsafe fn open(
             return Err(error);
         }
     };
-    domain.memory.add_endpoint(&opened.control);
     let cm = match info.ep.kind {
         EndpointType::MSG => &cm::CONNECTED,
         EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
@@ -192,7 +192,7 @@ pub(crate) fn triggers(domain: &DomainObj, info: &Info, opened: &Opened) -> Resu
     let lacks = |what| Error::new(Errno::ENOSYS, format!("open an endpoint with FI_TRIGGER {what}"));
     let work = domain.control.work().ok_or_else(|| lacks("in a domain that was opened without it"))?;
     let initiator = opened.control.clone().initiator().ok_or_else(|| lacks("of this type"))?;
-    work.add_endpoint(&opened.control)?;
+    work.followed.add_endpoint(&opened.control)?;
     let Opened { msg, tagged, rma, atomic, .. } = *opened;
     let plain = PlainTables { msg, tagged, rma, atomic };
     Ok(Some(Arc::new(Triggers::new(domain, (initiator, work.clone()), info.caps, plain))))

@@ -78,7 +78,7 @@ impl Triggers {
         }
         self.initiator.admit(&operation)?;
         operation.prepare();
-        self.work.engage(&cntr.control).map_err(|error| error.errno())?;
+        self.work.followed.add_counter(&cntr.control).map_err(|error| error.errno())?;
         let transfer = Transfer { endpoint: self.initiator.clone(), operation, notice: None };
         let action = Action::Transfer(Box::new(transfer));
         let work = Work { id: 0, action, users: vec![cntr.control.users().add()] };

@@ -91,8 +91,12 @@ impl CntrObj {
     /// Whether something uses it. If not, it is about to close.
     fn is_busy(&self) -> bool {
         let busy = self.control.users().count() > 0;
-        if let (false, Some(work)) = (busy, self.work()) {
-            work.forget_counter(&self.control);
+        if !busy {
+            // SAFETY: the domain stays open while it has counters.
+            unsafe { &*self.domain }.memory.followed.remove_counter(&self.control);
+            if let Some(work) = self.work() {
+                work.followed.remove_counter(&self.control);
+            }
         }
         busy
     }

@@ -77,14 +77,14 @@ unsafe fn queue((domain, work): (&DomainObj, &Arc<DomainWork>), queued: &fi_defe
         // SAFETY: this function's contract.
         let target = unsafe { counter(domain, op.cntr) }?;
         users.push(target.control.users().add());
-        work.engage(&target.control)?;
+        work.followed.add_counter(&target.control)?;
         let add = queued.op_type == FI_OP_CNTR_ADD;
         if add { Action::Add(tally(&target.control), op.value) } else { Action::Set(tally(&target.control), op.value) }
     } else {
         // SAFETY: this function's contract.
         let Described { triggers, operation, flags } = unsafe { transfer(domain, queued) }?;
         if let Some(completion) = completion {
-            work.engage(&completion.control)?;
+            work.followed.add_counter(&completion.control)?;
         }
         let notice = Notice {
             context: operation.context(),
@@ -95,7 +95,7 @@ unsafe fn queue((domain, work): (&DomainObj, &Arc<DomainWork>), queued: &fi_defe
         let endpoint = triggers.initiator.clone();
         Action::Transfer(Box::new(Transfer { endpoint, operation, notice: Some(notice) }))
     };
-    work.engage(&trigger.control)?;
+    work.followed.add_counter(&trigger.control)?;
     let id = core::ptr::from_ref(queued).addr();
     work.queue.submit(&tally(&trigger.control), queued.threshold, Work { id, action, users });
     work.queue.run();

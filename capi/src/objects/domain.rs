@@ -200,7 +200,7 @@ unsafe extern "C" fn ops_open(
     let measure = move |list| {
         let mut all = Measures::default();
         // SAFETY: the domain stays open while it has profiles.
-        let endpoints = unsafe { &*this }.memory.endpoints();
+        let endpoints = unsafe { &*this }.memory.followed.endpoints();
         endpoints.iter().try_for_each(|endpoint| all.add(endpoint.measures(list)?))?;
         Ok(all)
     };

@@ -1,13 +1,13 @@
 //! Memory registration state of a domain (fi_mr(3)).
 
 use crate::ffi::ptr::put;
+use crate::objects::followed::Followed;
 use ofi_abi::fi_mr_map_raw;
 use ofi_core::{Caps, Errno, Info, MrMode};
 use ofi_engine::endpoint::CLOSE_DEADLINE;
-use ofi_engine::erased::EndpointControl;
 use ofi_engine::target::mr::{MemoryRegion, Regions};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of bytes in a raw key.
 pub(super) const RAW_KEY_SIZE: usize = size_of::<u64>();
@@ -27,8 +27,8 @@ pub(crate) struct Memory {
     pub(super) events: bool,
     /// Keys mapped from raw keys, with the number of mappings of each.
     mapped: Mutex<HashMap<u64, usize>>,
-    /// The domain's endpoints, through which peers use regions.
-    endpoints: Mutex<Vec<Weak<dyn EndpointControl>>>,
+    /// The domain's endpoints, through which peers use regions, and the counters of regions.
+    pub(crate) followed: Followed,
 }
 
 pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -48,23 +48,8 @@ impl Memory {
             waits_for_endpoint: mode.contains(MrMode::ENDPOINT),
             events: (info.caps | info.domain.caps).contains(Caps::RMA_EVENT),
             mapped: Mutex::default(),
-            endpoints: Mutex::default(),
+            followed: Followed::default(),
         }
-    }
-
-    /// Adds an endpoint of the domain.
-    pub(crate) fn add_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
-        locked(&self.endpoints).push(Arc::downgrade(endpoint));
-    }
-
-    /// An endpoint of the domain is closed.
-    pub(crate) fn remove_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
-        locked(&self.endpoints).retain(|known| !core::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(endpoint)));
-    }
-
-    /// The domain's endpoints that are open.
-    pub(super) fn endpoints(&self) -> Vec<Arc<dyn EndpointControl>> {
-        locked(&self.endpoints).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Makes a key of a raw key (fi_mr_map_raw).
@@ -107,7 +92,7 @@ impl Memory {
     pub(super) fn wait_until_idle(&self, region: &MemoryRegion) -> bool {
         let end = ofi_os::clock::now() + CLOSE_DEADLINE;
         while !region.is_idle() {
-            self.endpoints().iter().for_each(|endpoint| endpoint.make_progress());
+            self.followed.endpoints().iter().for_each(|endpoint| endpoint.make_progress());
             if ofi_os::clock::now() >= end {
                 return region.is_idle();
             }

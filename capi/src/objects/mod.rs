@@ -3,18 +3,19 @@
 //! vectors.
 
 pub(crate) mod av;
+pub(crate) mod cntr;
 mod av_insert;
 mod av_ops;
 mod av_set;
-pub(crate) mod cntr;
 pub(crate) mod cq;
-mod deferred;
 pub(crate) mod domain;
+mod deferred;
+pub(crate) mod eq;
 mod domain_ops;
 mod entries;
-pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod fabric_ops;
+pub(crate) mod followed;
 pub(crate) mod mc;
 pub(crate) mod memory;
 pub(crate) mod mr;

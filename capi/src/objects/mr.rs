@@ -287,6 +287,7 @@ impl MrObj {
             return Err(Error::new(Errno::EDOMAIN, "bind a counter to a memory region of another domain"));
         }
         let mut bound = self.bindable()?;
+        self.domain().memory.followed.add_counter(&cntr.control)?;
         self.region.bind_counter(cntr.control.clone(), BindFlags::from_bits_retain(flags))?;
         bound.users.push(cntr.control.users().add());
         Ok(())

@@ -183,8 +183,9 @@ impl SepObj {
     fn object(&self, fid: fid, opened: Opened, info: &Info) -> Result<EpObj> {
         // SAFETY: the domain stays open while it has endpoints.
         let domain = unsafe { &*self.domain };
-        let triggers = open::triggers(domain, info, &opened).inspect_err(|_| opened.control.close())?;
-        domain.memory.add_endpoint(&opened.control);
+        let followed = domain.memory.followed.add_endpoint(&opened.control);
+        let triggers = followed.and_then(|()| open::triggers(domain, info, &opened));
+        let triggers = triggers.inspect_err(|_| opened.control.close())?;
         Ok(EpObj {
             data: open::data_path(fid, &cm::CONNECTIONLESS, info, &opened, triggers),
             control: opened.control,

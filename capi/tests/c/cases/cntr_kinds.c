@@ -233,6 +233,43 @@ CASE_OURS(cntr_bytes_of_a_region)
 	part_with(&p, &of_ep, 1);
 }
 
+/* A read of a region's counter, or a wait for it, makes progress on the endpoints through which peers reach the region. */
+CASE_OURS(cntr_of_a_region_makes_progress_by_itself)
+{
+	struct want w = SIDED;
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC };
+	struct fid_cntr *cntr;
+	struct fi_cq_tagged_entry entry;
+	struct pair p;
+	struct region r;
+	double end = seconds() + 10;
+
+	w.caps |= FI_RMA_EVENT;
+	open_side(&p.a, &w);
+	open_domain(&p.b, &w);
+	/* The region exists before the endpoint. */
+	CHECK(fi_mr_reg(p.b.domain, there, sizeof(there), EVERY_RIGHT, 0, next_key(), 0, &r.mr, NULL) == 0);
+	CHECK(fi_cntr_open(p.b.domain, &attr, &cntr, NULL) == 0);
+	CHECK(fi_mr_bind(r.mr, &cntr->fid, FI_REMOTE_WRITE) == 0 && fi_mr_enable(r.mr) == 0);
+	r.key = fi_mr_key(r.mr);
+	r.addr = is_virtual(&p.b) ? (uintptr_t) there : 0;
+	open_ep(&p.b, p.b.info);
+	p.to_b = insert(&p.a, p.b.name);
+	write_works(&p, r.addr, r.key);
+	POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[1]));
+	while (fi_cntr_read(cntr) < 2 && seconds() < end)
+		fi_cq_read(p.a.cq, &entry, 0);
+	CHECK(fi_cntr_read(cntr) == 2);
+	POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[1]));
+	fi_cq_read(p.a.cq, &entry, 0);
+	CHECK(fi_cntr_wait(cntr, 3, 10000) == 0);
+	done(&p.a, &p.b, &contexts[1]);
+	done(&p.a, &p.b, &contexts[1]);
+	hide(&r);
+	CHECK(fi_close(&cntr->fid) == 0);
+	part(&p);
+}
+
 /* Without FI_RMA_EVENT a counter of remote accesses can be bound, but counts nothing. */
 CASE_OURS(cntr_of_peers_needs_rma_event)
 {
