@@ -206,8 +206,12 @@ fn matching(
     }
 }
 
-/// A class other than the default needs packets that carry it.
+/// Over a network, a class other than the default needs packets that carry it. Within a host
+/// nothing stands in the way of any class.
 fn classes(offer: &Offer, hints: &Hints) -> Result<(), Reason> {
+    if offer.interfaces.is_none() {
+        return Ok(());
+    }
     let asked = [
         ("domain_attr->tclass", hints.domain.as_ref().map(|domain| domain.tclass)),
         ("tx_attr->tclass", hints.tx.as_ref().map(|tx| tx.tclass)),
@@ -304,6 +308,12 @@ fn finish(mut info: Info, whole: &Info, hints: &Hints, offer: &Offer, query: &Qu
         let later = Caps::TAGGED_DIRECTED_RECV | Caps::TAGGED_MULTI_RECV;
         for caps in [&mut info.caps, &mut info.tx.caps, &mut info.rx.caps] {
             *caps -= later;
+        }
+    }
+    // Traffic within the host has no class, whatever was asked for.
+    for class in [&mut info.tx.tclass, &mut info.domain.tclass] {
+        if !offer.can_carry(*class) {
+            *class = TrafficClass::UNSPEC;
         }
     }
     info.fabric.api_version = query.version;
