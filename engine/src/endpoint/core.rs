@@ -181,7 +181,10 @@ impl<K: LockKind> Core<K> {
     }
 
     pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp, deferred: bool) -> Result<(), Errno> {
+        let has_ended = self.life == Life::Connected(Connected::Ended);
         match self.life {
+            // What has arrived before can still be received.
+            Life::Connected(Connected::Ended) => {}
             Life::Connected(life) => life.accepts_receives()?,
             Life::Connectionless(life) => life.accepts()?,
         }
@@ -199,13 +202,20 @@ impl<K: LockKind> Core<K> {
             }
             peers.sender_in_av(handle, rx)
         })?;
+        if has_ended && !rx.has_message_for(&posting) {
+            return Err(Errno::ENOTCONN);
+        }
         if posting.looks() {
             return self.look(transport, posting);
         }
         let posting = if deferred { posting.deferred() } else { posting };
         let source = posting.source();
         let result = rx.post(out, posting, |rx, out, found| rx.deliver(peers, out, found));
-        if matches!(result, Ok(true)) {
+        if has_ended {
+            // A buffer for several messages gets no more.
+            let text = "the connection has ended";
+            rx.fail_all_posted(out, &Down::new(Cause::PeerClosed, Errno::ENOTCONN, text));
+        } else if matches!(result, Ok(true)) {
             rx.tell_wanted(peers, out, source);
         }
         if rx.is_pending() {

@@ -134,6 +134,12 @@ impl RxContext {
         Ok(Posting { op, pattern, queue, kind, suppress, seq })
     }
 
+    /// Whether a message has arrived for the receive or look, or may have been claimed for it.
+    pub(crate) fn has_message_for(&mut self, posting: &Posting) -> bool {
+        posting.op.flags.intersects(OpFlags::CLAIM | OpFlags::DISCARD)
+            || self.queues[posting.queue].find_unexpected(&posting.pattern).is_some()
+    }
+
     /// Posts a receive, or calls `matched` with the unexpected messages that it takes at once: one,
     /// or several for a multi-receive buffer. True if it is posted.
     ///

@@ -344,6 +344,82 @@ CASE_OURS(msg_peer_death_disables)
 	part(&p);
 }
 
+/* What has arrived before the end of the connection can be received after it. */
+CASE_OURS(msg_end_keeps_what_has_arrived)
+{
+	struct pair p;
+	struct event event;
+	uint32_t number;
+	char in[2][8] = { "", "" };
+	int closing;
+
+	for (closing = 0; closing < 2; closing++) {
+		meet(&p, &MSG);
+		POST(fi_send(p.a.ep, "one", 4, NULL, 0, &contexts[0]));
+		POST(fi_send(p.a.ep, "two", 4, NULL, 0, &contexts[1]));
+		done(&p.a, &p.b, &contexts[0]);
+		done(&p.a, &p.b, &contexts[1]);
+		if (closing) {
+			CHECK(fi_close(&p.a.ep->fid) == 0);
+			p.a.ep = NULL;
+		} else {
+			CHECK(fi_shutdown(p.a.ep, 0) == 0);
+		}
+		CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		CHECK(fi_recv(p.b.ep, in[0], 8, NULL, 0, &contexts[2]) == 0);
+		done(&p.b, &p.a, &contexts[2]);
+		CHECK(fi_recv(p.b.ep, in[1], 8, NULL, 0, &contexts[3]) == 0);
+		done(&p.b, &p.a, &contexts[3]);
+		CHECK(!strcmp(in[0], "one") && !strcmp(in[1], "two"));
+		part(&p);
+	}
+}
+
+/* The same by a buffer for several messages, by tags, and by peeks. */
+CASE_OURS(msg_end_keeps_messages_for_every_kind_of_receive)
+{
+	struct want w = { .type = FI_EP_MSG, .caps = FI_MSG | FI_TAGGED | FI_MULTI_RECV };
+	struct fi_msg_tagged peek = { .tag = 7, .context = &contexts[4] };
+	struct iovec iov;
+	struct fi_msg multi = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[2] };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	struct pair p;
+	struct event event;
+	uint32_t number;
+	char in[64] = "", tagged[8] = "";
+	size_t least = 8;
+
+	meet(&p, &w);
+	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
+	POST(fi_send(p.a.ep, "one", 4, NULL, 0, &contexts[0]));
+	POST(fi_send(p.a.ep, "two", 4, NULL, 0, &contexts[0]));
+	POST(fi_tsend(p.a.ep, "seven", 6, NULL, 0, 7, &contexts[0]));
+	done(&p.a, &p.b, &contexts[0]);
+	done(&p.a, &p.b, &contexts[0]);
+	done(&p.a, &p.b, &contexts[0]);
+	CHECK(fi_shutdown(p.a.ep, 0) == 0);
+	CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+	CHECK(fi_trecv(p.b.ep, tagged, 8, NULL, 0, 8, 0, &contexts[3]) == -FI_ENOTCONN);
+	CHECK(fi_trecvmsg(p.b.ep, &peek, FI_PEEK | FI_CLAIM) == 0);
+	CHECK(done(&p.b, NULL, &contexts[4]).tag == 7);
+	CHECK(fi_trecvmsg(p.b.ep, &peek, FI_PEEK) == -FI_ENOTCONN);
+	iov = (struct iovec) { tagged, 8 };
+	peek.msg_iov = &iov;
+	peek.iov_count = 1;
+	CHECK(fi_trecvmsg(p.b.ep, &peek, FI_CLAIM) == 0);
+	done(&p.b, NULL, &contexts[4]);
+	CHECK(!strcmp(tagged, "seven"));
+	/* The buffer takes both messages, and comes back, since no more will come. */
+	iov = (struct iovec) { in, sizeof(in) };
+	CHECK(fi_recvmsg(p.b.ep, &multi, FI_MULTI_RECV) == 0);
+	CHECK(next(&p.b, NULL, &entry, &err, 10) == 1 && entry.op_context == &contexts[2] && !strcmp(entry.buf, "one"));
+	CHECK(next(&p.b, NULL, &entry, &err, 10) == 1 && entry.op_context == &contexts[2] && !strcmp(entry.buf, "two"));
+	CHECK(failed(&p.b, NULL, FI_ENOTCONN).op_context == &contexts[2]);
+	CHECK(fi_recv(p.b.ep, in, 8, NULL, 0, &contexts[3]) == -FI_ENOTCONN);
+	part(&p);
+}
+
 /* The same if the peer is killed. */
 CASE_OURS(msg_killed_peer_disables)
 {
