@@ -133,7 +133,9 @@ impl WaitObject for Unwatched {
         Ok(())
     }
     fn remove(&self, _: Descriptor) {}
-    fn ready(&self, _: Option<Duration>, _: &mut Vec<u64>) {}
+    fn ready(&self, _: Option<Duration>, _: &mut Vec<u64>) -> bool {
+        false
+    }
     fn signal(&self) {}
     fn drain(&self) {}
     fn set_timer(&self, _: Option<Instant>) {}

@@ -89,8 +89,8 @@ impl WaitObject for Timed {
     fn remove(&self, fd: Descriptor) {
         self.inner.remove(fd);
     }
-    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
-        self.inner.ready(timeout, keys);
+    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) -> bool {
+        self.inner.ready(timeout, keys)
     }
     fn signal(&self) {
         self.inner.signal();

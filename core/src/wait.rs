@@ -14,7 +14,8 @@ pub trait WaitObject: Send + Sync + core::fmt::Debug {
     /// Stops watching `fd`.
     fn remove(&self, fd: Descriptor);
     /// Appends the keys of the ready descriptors; waits up to `timeout` (`None`: forever) for one.
-    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>);
+    /// True if a signal to the process has ended the wait (EINTR, signal(7)).
+    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) -> bool;
     /// Makes the wait object's descriptor readable until [`Self::drain`].
     fn signal(&self);
     /// Clears a [`Self::signal`]; [`Self::set_timer`] clears an expired timer.

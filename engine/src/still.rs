@@ -20,7 +20,9 @@ impl WaitObject for Still {
         Ok(())
     }
     fn remove(&self, _fd: Descriptor) {}
-    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
+    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) -> bool {
+        false
+    }
     fn signal(&self) {}
     fn drain(&self) {}
     fn set_timer(&self, _when: Option<Instant>) {}

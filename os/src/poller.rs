@@ -76,6 +76,9 @@ impl Poller {
 
     /// Calls `take` for each ready descriptor, at most 64 per call; waits up to `timeout` for the
     /// first (`None`: forever).
+    ///
+    /// # Errors
+    /// EINTR if a signal has ended the wait, which no SA_RESTART prevents (signal(7)).
     pub fn wait(&self, timeout: Option<Duration>, mut take: impl FnMut(Event)) -> io::Result<()> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
         let millis = match timeout {
@@ -86,10 +89,7 @@ impl Poller {
         let most = i32::try_from(MOST).unwrap_or(1);
         // SAFETY: the kernel writes at most `most` events.
         let count = unsafe { uncancelled::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), most, millis) };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
-        };
+        let Ok(count) = usize::try_from(count) else { return Err(io::Error::last_os_error()) };
         let broken = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
         let readable = (libc::EPOLLIN | libc::EPOLLRDHUP).cast_unsigned();
         for event in &events[..count] {

@@ -130,14 +130,14 @@ impl WaitObject for FdWaitObject {
         }
     }
 
-    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
+    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) -> bool {
         let take = |event: Event| {
             if event.key != OWN {
                 keys.push(event.key);
             }
         };
         // The descriptor is ours and valid: only EINTR is possible, which ends the wait early.
-        drop(self.poller.wait(timeout, take));
+        self.poller.wait(timeout, take).is_err()
     }
 
     fn signal(&self) {

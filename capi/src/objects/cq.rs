@@ -219,6 +219,21 @@ unsafe extern "C" fn sread<K: LockKind, const N: usize>(
     unsafe { sreadfrom::<K, N>(cq, buf, count, core::ptr::null_mut(), cond, timeout) }
 }
 
+/// The threshold of a read of `count` entries. The condition "is interpreted as a size_t", says
+/// fi_cq(3): programs pass the number itself, or its address. Nothing is mapped below the lowest address.
+///
+/// # Safety
+/// `cond` is a number up to `count` or 65535, or points to a size_t.
+unsafe fn threshold_of(cond: *const c_void, count: usize) -> usize {
+    /// The lowest address of a mapping (vm.mmap_min_addr).
+    const LOWEST: usize = 1 << 16;
+    if cond.addr() <= count.max(LOWEST - 1) {
+        return cond.addr();
+    }
+    // SAFETY: this function's contract.
+    unsafe { cond.cast::<usize>().read_unaligned() }
+}
+
 unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
     cq: *mut fid_cq,
     buf: *mut c_void,
@@ -235,9 +250,9 @@ unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
     // SAFETY: fi_cq_sread(3) passes room for `count` entries and addresses.
     let first = unsafe { read_into::<K, N>(queue, buf, count, src) };
     let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-    let threshold = if object.threshold && !cond.is_null() {
-        // SAFETY: with FI_CQ_COND_THRESHOLD the condition is a size_t (fi_cq(3)).
-        unsafe { cond.cast::<usize>().read_unaligned() }.clamp(1, count.max(1))
+    let threshold = if object.threshold {
+        // SAFETY: with FI_CQ_COND_THRESHOLD the condition is a threshold or its address (fi_cq(3)).
+        unsafe { threshold_of(cond, count) }.clamp(1, count.max(1))
     } else {
         1
     };
@@ -247,12 +262,15 @@ unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
     let end = timeout.map(|timeout| ofi_os::clock::now() + timeout);
     loop {
         let left = end.map(|end| end.since(ofi_os::clock::now()));
-        let waited = match queue.wait(threshold, left) {
-            Ok(waited) => waited,
-            Err(errno) => return errno.negative() as isize,
-        };
+        let waited = queue.wait(threshold, left);
         // SAFETY: as above.
         let got = unsafe { read_into::<K, N>(queue, buf, count, src) };
+        let waited = match waited {
+            Ok(waited) => waited,
+            // A signal ends the wait for the threshold, but some entries may be there.
+            Err(errno) if got == Errno::AGAIN.negative() as isize => return errno.negative() as isize,
+            Err(_) => return got,
+        };
         // Return nothing only after a signal or the timeout; otherwise another reader was faster,
         // so wait again.
         if got != Errno::AGAIN.negative() as isize || waited != Waited::Ready {

@@ -215,7 +215,10 @@ unsafe extern "C" fn sread(
         Ok(object) => {
             let end = timeout.map(|timeout| ofi_os::clock::now() + timeout);
             loop {
-                let came = object.eq.wait(end.map(|end| end.since(ofi_os::clock::now())));
+                let came = match object.eq.wait(end.map(|end| end.since(ofi_os::clock::now()))) {
+                    Ok(came) => came,
+                    Err(errno) => return errno.negative() as isize,
+                };
                 // SAFETY: the arguments are those of this function.
                 let got = unsafe { read(eq, event, buf, len, flags) };
                 // Another reader was faster: wait again.

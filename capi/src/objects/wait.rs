@@ -219,7 +219,7 @@ impl WaitSet {
         members.iter().try_for_each(|member| member.try_wait())
     }
 
-    /// Waits until a member has something to read.
+    /// Waits until a member has something to read, or a signal to the process ends the sleep.
     fn wait(&self, timeout: Option<Duration>) -> core::result::Result<(), Errno> {
         let end = timeout.map(|timeout| self.wait_object.now() + timeout);
         let mut keys = Vec::new();
@@ -235,7 +235,9 @@ impl WaitSet {
                 std::thread::yield_now();
             } else {
                 keys.clear();
-                self.wait_object.ready(end.map(|end| end.since(now)), &mut keys);
+                if self.wait_object.ready(end.map(|end| end.since(now)), &mut keys) {
+                    return Err(Errno::EINTR);
+                }
             }
         }
     }

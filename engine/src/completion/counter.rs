@@ -3,7 +3,7 @@
 
 use super::threshold::{CounterWatch, Interest, Tally};
 use crate::progress::set::{Pollable, ProgressSet, Watcher};
-use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
+use crate::progress::wait::{Outcome, Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::Errno;
 use ofi_core::error::Result;
@@ -197,18 +197,22 @@ impl<K: LockKind> Counter<K> {
     }
 
     /// Blocks until there are `threshold` successes. `EAVAIL` if an operation failed in the
-    /// meantime, `ETIMEDOUT` on timeout (`None`: never).
+    /// meantime, `ETIMEDOUT` on timeout (`None`: never), `EINTR` if a signal to the process has ended
+    /// the sleep.
     pub fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<(), Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
         let errors = self.error_value();
         let ready = || self.value() >= threshold || self.error_value() != errors;
-        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.until(ready, timeout);
+        let sleep = Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how };
+        let outcome = sleep.until(ready, timeout);
         if self.value() >= threshold {
             Ok(())
         } else if self.error_value() != errors {
             Err(Errno::EAVAIL)
+        } else if outcome == Outcome::Interrupted {
+            Err(Errno::EINTR)
         } else {
             Err(Errno::ETIMEDOUT)
         }

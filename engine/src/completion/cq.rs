@@ -3,7 +3,7 @@
 //! the endpoints that are bound to it.
 
 use crate::progress::set::{Pollable, ProgressSet, Watcher};
-use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
+use crate::progress::wait::{Outcome, Sleep, Spin, Waiting, ringer, write};
 use crate::transport::Flush;
 use core::fmt;
 use ofi_core::error::Result;
@@ -347,6 +347,10 @@ impl<K: LockKind> CompletionQueue<K> {
 
     /// Blocks until there are `threshold` entries, an error, a signal, or the timeout
     /// (`None`: never).
+    ///
+    /// # Errors
+    /// ENOSYS for a queue that cannot be waited on; EINTR if a signal to the process (signal(7)) has
+    /// ended the sleep.
     pub fn wait(&self, threshold: usize, timeout: Option<Duration>) -> Result<Waited, Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
@@ -355,10 +359,11 @@ impl<K: LockKind> CompletionQueue<K> {
         let (entered, seen) = self.signals_and_seen();
         let signalled = || entered != seen || self.signals_and_seen().0 != entered;
         let ready = || self.has(threshold) || signalled();
-        if !(Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how })
-            .until(ready, timeout)
-        {
-            return Ok(Waited::Expired);
+        let sleep = Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how };
+        match sleep.until(ready, timeout) {
+            Outcome::Ready => {}
+            Outcome::Expired => return Ok(Waited::Expired),
+            Outcome::Interrupted => return Err(Errno::EINTR),
         }
         if !signalled() {
             return Ok(Waited::Ready);

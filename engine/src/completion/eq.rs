@@ -2,7 +2,7 @@
 //! An event carries its object as an opaque number, chosen by the C API when it opened the object.
 
 use crate::progress::set::{Pollable, ProgressSet, Watcher};
-use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
+use crate::progress::wait::{Outcome, Sleep, Spin, Waiting, ringer, write};
 use crate::transport::ConnectRequest;
 use core::any::Any;
 use core::fmt;
@@ -238,9 +238,16 @@ impl EventQueue {
 
     /// Blocks until there is an event or the timeout (`None`: never). False on timeout; otherwise
     /// another reader may already have taken the event.
-    pub fn wait(&self, timeout: Option<Duration>) -> bool {
-        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }
-            .until(|| !self.queue().is_empty(), timeout)
+    ///
+    /// # Errors
+    /// EINTR if a signal to the process (signal(7)) has ended the sleep.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, Errno> {
+        let sleep = Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how };
+        match sleep.until(|| !self.queue().is_empty(), timeout) {
+            Outcome::Ready => Ok(true),
+            Outcome::Expired => Ok(false),
+            Outcome::Interrupted => Err(Errno::EINTR),
+        }
     }
 
     /// Whether a caller may block on the descriptor now (fi_trywait(3)).

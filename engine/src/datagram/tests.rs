@@ -26,7 +26,9 @@ impl WaitObject for Refusing {
     fn remove(&self, fd: Descriptor) {
         self.watched.lock().unwrap().retain(|other| *other != fd);
     }
-    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
+    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) -> bool {
+        false
+    }
     fn signal(&self) {}
     fn drain(&self) {}
     fn set_timer(&self, _when: Option<Instant>) {}

@@ -123,6 +123,23 @@ fn write_some(due: Due, wait_object: &dyn WaitObject) {
     }
 }
 
+/// How a blocking wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// What it waited for is there.
+    Ready,
+    /// The time is over.
+    Expired,
+    /// A signal to the process has interrupted the sleep (signal(7)).
+    Interrupted,
+}
+
+impl Outcome {
+    fn of(is_ready: bool) -> Self {
+        if is_ready { Self::Ready } else { Self::Expired }
+    }
+}
+
 /// A blocking wait on a queue.
 #[derive(Debug)]
 pub(crate) struct Sleep<'a, K: LockKind> {
@@ -133,23 +150,23 @@ pub(crate) struct Sleep<'a, K: LockKind> {
 }
 
 impl<K: LockKind> Sleep<'_, K> {
-    /// Returns true when `ready`, false when the timeout is over.
-    pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
-        let found = self.wait(ready, timeout);
-        if !found {
+    /// Waits until `ready`, the end of the timeout, or a signal to the process while it sleeps.
+    pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> Outcome {
+        let outcome = self.wait(ready, timeout);
+        if outcome != Outcome::Ready {
             // The caller may not call again soon.
             self.progress.flush(Flush::All);
         }
-        found
+        outcome
     }
 
-    fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
+    fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> Outcome {
         self.progress.progress();
         if ready() {
-            return true;
+            return Outcome::Ready;
         }
         if timeout == Some(Duration::ZERO) {
-            return false;
+            return Outcome::Expired;
         }
         let wait_object = self.progress.wait_object();
         let start = wait_object.now();
@@ -158,11 +175,11 @@ impl<K: LockKind> Sleep<'_, K> {
             loop {
                 self.progress.progress();
                 if ready() {
-                    return true;
+                    return Outcome::Ready;
                 }
                 let now = wait_object.now();
                 if expired(end, now) {
-                    return false;
+                    return Outcome::Expired;
                 }
                 self.progress.publish_if_due(now);
                 std::thread::yield_now();
@@ -170,9 +187,9 @@ impl<K: LockKind> Sleep<'_, K> {
         }
         if self.spin.pays() && self.spin(&ready, wait_object, end) {
             self.spin.learn(true);
-            return true;
+            return Outcome::Ready;
         }
-        let is_ready = loop {
+        let outcome = loop {
             let _sleeper = self.progress.sleeper();
             let (bed, place) = if self.bell.is_watched() {
                 let Some(apart) = wait_object.apart() else {
@@ -180,7 +197,7 @@ impl<K: LockKind> Sleep<'_, K> {
                     std::thread::yield_now();
                     self.progress.progress();
                     if ready() || expired(end, wait_object.now()) {
-                        break ready();
+                        break Outcome::of(ready());
                     }
                     continue;
                 };
@@ -193,11 +210,11 @@ impl<K: LockKind> Sleep<'_, K> {
                 // A watcher has appeared: sleep on the separate descriptor instead.
                 Ok(()) if !armed => continue,
                 Ok(()) => {}
-                Err(_) if ready() => break true,
+                Err(_) if ready() => break Outcome::Ready,
                 // There was progress: check again before sleeping.
                 Err(_) => {
                     if expired(end, wait_object.now()) {
-                        break false;
+                        break Outcome::Expired;
                     }
                     continue;
                 }
@@ -206,25 +223,28 @@ impl<K: LockKind> Sleep<'_, K> {
                 // Other sleepers must wake too: the descriptor may have been drained.
                 self.bell.disarm(bed);
                 self.ring();
-                break true;
+                break Outcome::Ready;
             }
             let now = wait_object.now();
             place.set_timer(self.wake_at(now));
             if expired(end, now) {
                 self.bell.disarm(bed);
-                break false;
+                break Outcome::Expired;
             }
             let mut keys = Vec::new();
-            place.ready(end.map(|end| end.since(now)), &mut keys);
+            let was_interrupted = place.ready(end.map(|end| end.since(now)), &mut keys);
             self.bell.disarm(bed);
             self.progress.note_events(&mut keys);
             self.progress.progress();
             if ready() {
-                break true;
+                break Outcome::Ready;
+            }
+            if was_interrupted {
+                break Outcome::Interrupted;
             }
         };
         self.spin.learn(wait_object.now().since(start) < SPIN);
-        is_ready
+        outcome
     }
 
     /// Polls for up to [`SPIN`]. True when `ready`. When that takes longer than [`ALONE`], other

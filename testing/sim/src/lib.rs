@@ -653,16 +653,17 @@ impl WaitObject for SimWaitObject {
     fn remove(&self, fd: Descriptor) {
         self.ear().watched.retain(|(watched, _)| *watched != fd);
     }
-    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
+    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) -> bool {
         self.collect(keys);
         if !keys.is_empty() || self.is_readable() {
-            return;
+            return false;
         }
         // No other thread can make it readable: advance the clock.
         let alarm = self.ear().alarm.map(|when| when.since(self.world.now()));
         let pause = timeout.unwrap_or(Duration::from_millis(1));
         self.world.advance(alarm.map_or(pause, |alarm| alarm.min(pause)));
         self.collect(keys);
+        false
     }
     fn signal(&self) {
         self.ear().rung = true;

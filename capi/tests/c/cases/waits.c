@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Waiting: blocking reads, descriptors, signals, automatic progress (fi_cq(3), fi_poll(3)). */
 #include "later.h"
+#include <signal.h>
+#include <stdatomic.h>
 
 enum { BURST = 16 };
 
@@ -119,7 +121,8 @@ CASE(cq_sread_without_wait_object)
 	close_side(&s);
 }
 
-CASE(cq_sread_threshold)
+/* The condition is the threshold, or its address. */
+static void reads_by_a_threshold(int by_address)
 {
 	struct want w = RDM;
 	struct fi_cq_attr attr = {
@@ -147,7 +150,7 @@ CASE(cq_sread_threshold)
 	}
 	while (got < 3 && seconds() < end) {
 		/* No timeout: a misread condition would never be met. */
-		ret = fi_cq_sread(p.b.cq, entries, 4, &wanted, -1);
+		ret = fi_cq_sread(p.b.cq, entries, 4, by_address ? &wanted : (void *) wanted, -1);
 		CHECK(ret > 0);
 		got += ret;
 		wanted = 1;
@@ -156,7 +159,97 @@ CASE(cq_sread_threshold)
 	part(&p);
 }
 
-CASE_OURS(cq_sread_waits_for_the_threshold)
+/* Sends a thread signals until it has noticed one. */
+struct alarm {
+	pthread_t to, thread;
+	atomic_int noticed;
+};
+
+static void ignore(int number)
+{
+	(void) number;
+}
+
+static void *send_signals(void *arg)
+{
+	struct alarm *a = arg;
+
+	while (!atomic_load(&a->noticed)) {
+		/* By then the thread sleeps, unless it has no core. */
+		usleep(20000);
+		CHECK(pthread_kill(a->to, SIGUSR1) == 0);
+	}
+	return NULL;
+}
+
+static void begin_signals(struct alarm *a)
+{
+	/* Some system calls would go on after a handler; those of waits do not. */
+	struct sigaction action = { .sa_handler = ignore, .sa_flags = SA_RESTART };
+
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	a->to = pthread_self();
+	atomic_init(&a->noticed, 0);
+	CHECK(pthread_create(&a->thread, NULL, send_signals, a) == 0);
+}
+
+static void end_signals(struct alarm *a)
+{
+	atomic_store(&a->noticed, 1);
+	CHECK(pthread_join(a->thread, NULL) == 0);
+}
+
+CASE_OURS(blocking_reads_end_by_a_signal_to_the_process)
+{
+	struct want w = RDM;
+	struct fi_cntr_attr cntr_attr = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC };
+	struct fi_cq_attr attr = {
+		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC, .wait_cond = FI_CQ_COND_THRESHOLD
+	};
+	struct fi_wait_attr set_attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fi_eq_entry event;
+	struct fi_cq_tagged_entry entries[2];
+	struct fid_cntr *cntr;
+	struct fid_wait *set;
+	struct alarm a;
+	struct pair p;
+	uint32_t number;
+	ssize_t ret;
+	char in[8];
+
+	open_side(&p.a, &w);
+	open_domain(&p.b, &w);
+	CHECK(fi_close(&p.b.cq->fid) == 0 && fi_cq_open(p.b.domain, &attr, &p.b.cq, NULL) == 0);
+	open_ep(&p.b, p.b.info);
+	p.to_b = insert(&p.a, p.b.name);
+	CHECK(fi_cntr_open(p.b.domain, &cntr_attr, &cntr, NULL) == 0);
+	CHECK(fi_wait_open(p.b.fabric, &set_attr, &set) == 0);
+	begin_signals(&a);
+	CHECK(fi_cq_sread(p.b.cq, entries, 2, NULL, -1) == -FI_EINTR);
+	CHECK(fi_eq_sread(p.b.eq, &number, &event, sizeof(event), -1, 0) == -FI_EINTR);
+	CHECK(fi_cntr_wait(cntr, 1, -1) == -FI_EINTR);
+	CHECK(fi_wait(set, -1) == -FI_EINTR);
+	CHECK(fi_cq_sread(p.b.cq, entries, 2, NULL, 20000) == -FI_EINTR);
+	/* Less than the threshold is returned, though. */
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
+	done(&p.a, &p.b, &contexts[1]);
+	do
+		ret = fi_cq_sread(p.b.cq, entries, 2, (void *) 2, -1);
+	while (ret == -FI_EINTR);
+	CHECK(ret == 1);
+	end_signals(&a);
+	CHECK(fi_close(&set->fid) == 0 && fi_close(&cntr->fid) == 0);
+	part(&p);
+}
+
+CASE(cq_sread_threshold)
+{
+	reads_by_a_threshold(0);
+	reads_by_a_threshold(1);
+}
+
+static void waits_for_a_threshold(int by_address)
 {
 	struct fi_cq_attr attr = {
 		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC, .wait_cond = FI_CQ_COND_THRESHOLD
@@ -182,10 +275,16 @@ CASE_OURS(cq_sread_waits_for_the_threshold)
 		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[i]));
 	start = seconds();
 	CHECK(pthread_create(&l.thread, NULL, send_three_later, &l) == 0);
-	CHECK(fi_cq_sread(p.b.cq, entries, 4, &wanted, -1) == 3);
+	CHECK(fi_cq_sread(p.b.cq, entries, 4, by_address ? &wanted : (void *) wanted, -1) == 3);
 	CHECK(seconds() - start > 0.259);
 	CHECK(pthread_join(l.thread, NULL) == 0);
 	part(&p);
+}
+
+CASE_OURS(cq_sread_waits_for_the_threshold)
+{
+	waits_for_a_threshold(0);
+	waits_for_a_threshold(1);
 }
 
 CASE_OURS(cq_open_wait_objects)
