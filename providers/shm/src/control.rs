@@ -2,7 +2,7 @@
 //! asks for a link and brings its memory, or refuses a link, wakes a sleeper, offers a ready bitmap
 //! or cross-memory attach, or tells the sender's process. Everything else goes through the memory.
 
-use crate::names::{Claim, Identity, claim, release};
+use crate::names::{Claim, Identity, claim, is_of_node, release};
 use ofi_core::addr::Name;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::Descriptor;
@@ -153,9 +153,28 @@ impl ControlChannel {
         let identity = Identity::random();
         let own = bind(&identity.name()).map_err(|error| refuse(&identity.name(), error))?;
         let name = name.filter(|_| proposed.is_none_or(|(_, claim)| claim == Claim::Unknown));
-        let bind = |name| bind(name).map_err(|error| refuse(name, error));
+        let bind = |name| Self::bind_chosen(space, name).map_err(|error| refuse(name, error));
         let named = name.map(bind).transpose()?;
         Self::new(space, identity, own, named)
+    }
+
+    /// Binds a name that the application chose. One of a node alone is not unique (fi_shm(7)): if
+    /// it is taken, the user and a number are appended.
+    fn bind_chosen(space: &Space, name: &str) -> io::Result<ControlSocket> {
+        /// Endpoints of a node, at least.
+        const MOST: usize = 4096;
+        let taken = match ControlSocket::bind(space, name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_of_node(name) => error,
+            bound => return bound,
+        };
+        let user = ofi_os::control_socket::user();
+        for number in 1..MOST {
+            match ControlSocket::bind(space, &format!("{name}:{user}:{number}")) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                bound => return bound,
+            }
+        }
+        Err(taken)
     }
 
     fn new(space: &Space, identity: Identity, own: ControlSocket, named: Option<ControlSocket>) -> Result<Self> {
@@ -428,10 +447,22 @@ mod tests {
     #[test]
     fn a_name_that_was_chosen_is_taken_or_refused() {
         let identity = names::Identity::random().name();
-        for chosen in [format!("fi_shm://chosen-{}", std::process::id()), identity] {
+        for chosen in [format!("fi_ns://chosen-{}", std::process::id()), identity] {
             let first = ControlChannel::open(&Space::Abstract, Some(&chosen)).unwrap();
             assert_eq!(name_of(&first), chosen);
             assert_eq!(ControlChannel::open(&Space::Abstract, Some(&chosen)).unwrap_err().errno(), Errno::EADDRINUSE);
         }
+    }
+
+    #[test]
+    fn endpoints_of_a_node_have_a_number_behind_its_name() {
+        let node = format!("fi_shm://node-{}", std::process::id());
+        let open = || ControlChannel::open(&Space::Abstract, Some(&node)).unwrap();
+        let (first, second) = (open(), open());
+        let user = ofi_os::control_socket::user();
+        let expected = [node.clone(), format!("{node}:{user}:1"), format!("{node}:{user}:2")];
+        assert_eq!([name_of(&first), name_of(&second), name_of(&open())], expected);
+        drop(second);
+        assert_eq!(name_of(&open()), expected[1]);
     }
 }

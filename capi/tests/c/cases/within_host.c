@@ -222,6 +222,49 @@ CASE_OURS(names_of_fabric_and_domain_ignore_case)
 	fi_freeinfo(hints);
 }
 
+/* A node alone is no unique name: endpoints of one info, and of several processes, can share it (fi_shm(7)). */
+CASE(endpoints_of_one_node_have_names_of_their_own)
+{
+	struct fi_info *hints = hints_for(&SHM), *info;
+	struct fid_ep *others[2];
+	char node[32], names[3][64], in[8];
+	struct side s, t;
+	fi_addr_t to;
+	size_t len, i;
+
+	snprintf(node, sizeof(node), "node-%d", (int) getpid());
+	CHECK(fi_getinfo(API, node, NULL, FI_SOURCE, hints, &info) == 0);
+	open_domain(&s, &SHM);
+	fi_freeinfo(s.info);
+	s.info = info;
+	open_ep(&s, info);
+	for (i = 0; i < 3; i++) {
+		struct fid_ep **ep = i ? &others[i - 1] : &s.ep;
+
+		if (i) {
+			CHECK(fi_endpoint(s.domain, info, ep, NULL) == 0);
+			CHECK(fi_ep_bind(*ep, &s.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
+			CHECK(fi_ep_bind(*ep, &s.av->fid, 0) == 0 && fi_enable(*ep) == 0);
+		}
+		len = sizeof(names[i]);
+		CHECK(fi_getname(&(*ep)->fid, names[i], &len) == 0 && strstr(names[i], node));
+	}
+	CHECK(strcmp(names[0], names[1]) && strcmp(names[1], names[2]) && strcmp(names[0], names[2]));
+	/* Each is reached by its name. */
+	open_side(&t, &SHM);
+	for (i = 0; i < 3; i++) {
+		to = insert(&t, names[i]);
+		POST(fi_trecv(i ? others[i - 1] : s.ep, in, 8, NULL, FI_ADDR_UNSPEC, i, 0, &contexts[i]));
+		POST(fi_tsend(t.ep, "hello", 6, NULL, to, i, &contexts[4]));
+		done(&s, &t, &contexts[i]);
+		done(&t, &s, &contexts[4]);
+	}
+	CHECK(fi_close(&others[0]->fid) == 0 && fi_close(&others[1]->fid) == 0);
+	close_side(&t);
+	close_side(&s);
+	fi_freeinfo(hints);
+}
+
 CASE_OURS(chosen_name_is_the_endpoint_name)
 {
 	char name[64], unique[64], small[8];
@@ -230,7 +273,7 @@ CASE_OURS(chosen_name_is_the_endpoint_name)
 	struct fid_ep *other;
 	struct pair p;
 
-	snprintf(unique, sizeof(unique), "fi_shm://case-%d", (int) getpid());
+	snprintf(unique, sizeof(unique), "fi_ns://case-%d", (int) getpid());
 	open_domain(&s, &SHM);
 	CHECK(fi_endpoint(s.domain, s.info, &s.ep, NULL) == 0);
 	CHECK(fi_setname(&s.ep->fid, unique, strlen(unique) + 1) == 0);
