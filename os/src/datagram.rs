@@ -67,6 +67,31 @@ impl DatagramSocket {
         }
     }
 
+    /// Receives packets of the groups that it has joined, and none of those that other sockets have.
+    pub fn ignore_other_groups(&self) -> io::Result<()> {
+        /// As in `linux/in6.h`.
+        const IPV6_MULTICAST_ALL: i32 = 29;
+        let (level, option) = if self.local_addr()?.is_ipv4() {
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL)
+        } else {
+            (libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL)
+        };
+        let off = 0i32;
+        let len = libc::socklen_t::try_from(size_of_val(&off)).unwrap_or(0);
+        // SAFETY: the value is a local of that length.
+        let failed = unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, (&raw const off).cast(), len) };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Calls `bind` while sockets that share their addresses may be bound to this one's port.
+    pub fn share_port_for<R>(&self, bind: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        // The system looks at the options of both sockets when the second one is bound.
+        self.0.set_reuse_address(true)?;
+        let bound = bind();
+        self.0.set_reuse_address(false)?;
+        bound
+    }
+
     /// Joins a multicast group on the interface with this address.
     pub fn join(&self, group: IpAddr, interface: &SocketAddr) -> io::Result<()> {
         match (group, interface) {

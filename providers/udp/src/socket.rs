@@ -59,7 +59,14 @@ impl Udp {
 
     /// Starts to receive from a group.
     fn listen_to(&self, addr: SocketAddr) -> io::Result<DatagramSocket> {
-        let socket = DatagramSocket::bind(addr, true)?;
+        let bind = || DatagramSocket::bind(addr, true);
+        let socket = if self.local.ip().is_unspecified() && self.local.port() == addr.port() {
+            // The endpoint's own socket has the port of every address, that of the group too.
+            self.socket.ignore_other_groups()?;
+            self.socket.share_port_for(bind)?
+        } else {
+            bind()?
+        };
         socket.mark(self.dscp)?;
         socket.join(addr.ip(), &self.local)?;
         if self.listening {

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Multicast groups (fi_cm(3)). */
+#define _GNU_SOURCE
 #include "case.h"
+#include <fcntl.h>
+#include <sched.h>
 
 static const struct want GROUP = { .type = FI_EP_DGRAM, .caps = FI_MULTICAST };
 static const struct want GROUP_WITH_SOURCE = { .type = FI_EP_DGRAM, .caps = FI_MULTICAST | FI_SOURCE };
@@ -111,6 +114,68 @@ CASE_OURS(multicast_memberships_are_independent)
 	CHECK(fi_close(&receive[0]->fid) == 0);
 	one_packet(&p, fi_mc_addr(sender), 1);
 	CHECK(fi_close(&receive[1]->fid) == 0);
+	one_packet(&p, fi_mc_addr(sender), 0);
+	CHECK(fi_close(&sender->fid) == 0);
+	part(&p);
+}
+
+/* Moves to a network of its own, in which multicast stays on the loopback interface. */
+static int enter_own_network(void)
+{
+	char map[32];
+	int fd, len = snprintf(map, sizeof(map), "0 %u 1", (unsigned) getuid());
+
+	if (unshare(CLONE_NEWNET) < 0) {
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
+			return -1;
+		fd = open("/proc/self/uid_map", O_WRONLY);
+		if (fd < 0 || write(fd, map, (size_t) len) != len)
+			return -1;
+		close(fd);
+	}
+	return system("ip link set lo up && ip route add 224.0.0.0/4 dev lo");
+}
+
+/* An endpoint at every address of the host has the group's port too, if it is the same one. */
+CASE_OURS(multicast_at_the_wildcard_address)
+{
+	struct want w = GROUP;
+	char port[8], in[2][8] = { "", "" }, group[16];
+	struct fi_info *hints;
+	struct fid_mc *mc, *sender;
+	struct fi_eq_entry event;
+	struct pair p;
+	uint32_t number;
+	fi_addr_t to_b;
+
+	w.provider = "udp";
+	if (enter_own_network())
+		SKIP("a network namespace cannot be made");
+	snprintf(port, sizeof(port), "%d", 20000 + getpid() % 12000);
+	hints = hints_for(&w);
+	open_domain(&p.a, &w);
+	open_domain(&p.b, &w);
+	fi_freeinfo(p.b.info);
+	CHECK(fi_getinfo(API, NULL, port, FI_SOURCE, hints, &p.b.info) == 0);
+	fi_freeinfo(hints);
+	CHECK(*(uint32_t *) ((char *) p.b.info->src_addr + 4) == 0);
+	open_ep(&p.a, p.a.info);
+	open_ep(&p.b, p.b.info);
+	CHECK(fi_ep_bind(p.a.ep, &p.a.eq->fid, 0) == 0 && fi_ep_bind(p.b.ep, &p.b.eq->fid, 0) == 0);
+	group_address(group, (uint16_t) atoi(port));
+	CHECK(fi_join(p.b.ep, group, FI_RECV, &mc, NULL) == 0);
+	CHECK(fi_eq_sread(p.b.eq, &number, &event, sizeof(event), 10000, 0) == (ssize_t) sizeof(event));
+	CHECK(fi_join(p.a.ep, group, FI_SEND, &sender, NULL) == 0);
+	/* Each packet arrives once: to the group, and to the endpoint. */
+	one_packet(&p, fi_mc_addr(sender), 1);
+	memcpy(group + 4, "\x7f\0\0\1", 4);
+	to_b = insert(&p.a, group);
+	POST(fi_recv(p.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	POST(fi_send(p.a.ep, "one", 4, NULL, to_b, &contexts[1]));
+	done(&p.b, &p.a, &contexts[2]);
+	done(&p.a, NULL, &contexts[1]);
+	CHECK(!strcmp(in[0], "one"));
+	CHECK(fi_close(&mc->fid) == 0);
 	one_packet(&p, fi_mc_addr(sender), 0);
 	CHECK(fi_close(&sender->fid) == 0);
 	part(&p);
