@@ -91,7 +91,7 @@ pub struct DomainAttr {
     pub name: Option<String>,
     /// Which calls may run concurrently.
     pub threading: Threading,
-    /// Progress model of control operations.
+    /// Progress model of control operations, before 2.0.
     pub control_progress: ProgressModel,
     /// Progress model of data operations.
     pub progress: ProgressModel,
@@ -263,6 +263,14 @@ pub struct Offer {
     pub classes: bool,
     /// Finds the devices that it works on; `None` if every interface will do.
     pub devices: Option<FindDevices>,
+}
+
+impl DomainAttr {
+    /// Whether the library makes progress without calls, at least on control operations.
+    pub fn is_automatic(&self, api: Version) -> bool {
+        let controls = api < Version::new(2, 0) && self.control_progress == ProgressModel::AUTO;
+        self.progress == ProgressModel::AUTO || controls
+    }
 }
 
 impl Offer {

@@ -265,6 +265,14 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
         info.domain.progress = want.progress;
         info.domain.control_progress = want.progress;
     }
+    // Since 2.0 there is one progress model for everything.
+    if api < Version::new(2, 0) && want.control_progress != ProgressModel::UNSPEC {
+        if want.control_progress.0 > ProgressModel::MANUAL.0 {
+            let field = "domain_attr->control_progress";
+            return Err(Reason::differs(field, want.control_progress, offered.control_progress));
+        }
+        info.domain.control_progress = want.control_progress;
+    }
     if want.resource_mgmt.0 > ResourceMgmt::ENABLED.0 {
         return Err(Reason::differs("domain_attr->resource_mgmt", want.resource_mgmt, offered.resource_mgmt));
     }

@@ -114,15 +114,37 @@ CASE(compat_control_progress_ignored)
 
 	CHECK(offsetof(struct fi_domain_attr, control_progress) == 20 && offsetof(struct fi_domain_attr, data_progress) == 24);
 	hints->domain_attr->control_progress = 99;
-	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
+	CHECK(ask(FI_VERSION(2, 0), NULL, NULL, 0, hints, &list) == 0);
 	fi_freeinfo(list);
 	/* Only data_progress matters. */
 	hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
 	hints->domain_attr->data_progress = FI_PROGRESS_AUTO;
-	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0 && list->domain_attr->data_progress == FI_PROGRESS_AUTO);
+	CHECK(ask(FI_VERSION(2, 0), NULL, NULL, 0, hints, &list) == 0 && list->domain_attr->data_progress == FI_PROGRESS_AUTO);
 	fi_freeinfo(list);
 	hints->domain_attr->data_progress = 99;
 	CHECK(matches(hints) == 0);
+	fi_freeinfo(hints);
+}
+
+/* Before 2.0 the two models are separate; a model that the hints name is that of the info. */
+CASE_OURS(compat_control_progress_before_2_0)
+{
+	static const enum fi_progress models[] = { FI_PROGRESS_UNSPEC, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL };
+	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
+	size_t c, d;
+
+	for (c = 0; c < ARRAY(models); c++)
+		for (d = 0; d < ARRAY(models); d++) {
+			hints->domain_attr->control_progress = models[c];
+			hints->domain_attr->data_progress = models[d];
+			CHECK(ask(FI_VERSION(1, 9), NULL, NULL, 0, hints, &list) == 0);
+			CHECK(!c || list->domain_attr->control_progress == models[c]);
+			CHECK(!d || list->domain_attr->data_progress == models[d]);
+			CHECK(list->domain_attr->control_progress && list->domain_attr->data_progress);
+			fi_freeinfo(list);
+		}
+	hints->domain_attr->control_progress = 99;
+	CHECK(ask(FI_VERSION(1, 9), NULL, NULL, 0, hints, &list) == -FI_ENODATA);
 	fi_freeinfo(hints);
 }
 

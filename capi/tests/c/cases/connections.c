@@ -125,6 +125,40 @@ CASE_OURS(cm_send_before_connected)
 	close_side(&a);
 }
 
+/* Before 2.0: with automatic progress of control operations alone, a connect request leaves without another call. */
+CASE_OURS(automatic_control_progress_connects)
+{
+	struct want w = { .type = FI_EP_MSG, .api = FI_VERSION(1, 9) };
+	struct fi_info *hints = hints_for(&w), *info;
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_FD };
+	struct fi_eq_cm_entry event;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_eq *eq;
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	struct door d;
+	uint32_t number;
+
+	hints->domain_attr->control_progress = FI_PROGRESS_AUTO;
+	hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+	CHECK(fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, hints, &info) == 0);
+	CHECK(fi_fabric(info->fabric_attr, &fabric, NULL) == 0 && fi_domain(fabric, info, &domain, NULL) == 0);
+	CHECK(fi_eq_open(fabric, &eq_attr, &eq, NULL) == 0 && fi_cq_open(domain, &(struct fi_cq_attr) { 0 }, &cq, NULL) == 0);
+	CHECK(fi_endpoint(domain, info, &ep, NULL) == 0 && fi_ep_bind(ep, &eq->fid, 0) == 0);
+	CHECK(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) == 0);
+	listen_at(&d);
+	CHECK(fi_connect(ep, d.name, NULL, 0) == 0);
+	CHECK(fi_eq_sread(d.s.eq, &number, &event, sizeof(event), 10000, 0) >= 16 && number == FI_CONNREQ);
+	CHECK(fi_reject(d.pep, event.info->handle, NULL, 0) == 0);
+	fi_freeinfo(event.info);
+	CHECK(fi_close(&ep->fid) == 0 && fi_close(&cq->fid) == 0 && fi_close(&eq->fid) == 0);
+	CHECK(fi_close(&domain->fid) == 0 && fi_close(&fabric->fid) == 0);
+	close_door(&d);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
 CASE(cm_shutdown_seen_by_peer)
 {
 	struct pair p;
