@@ -26,7 +26,7 @@ use ofi_abi::{
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
-use ofi_core::{Addr, Caps, Errno, Info, ProgressModel, Version};
+use ofi_core::{Addr, Caps, Errno, Info, Version};
 use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
