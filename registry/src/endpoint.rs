@@ -1,6 +1,6 @@
 //! Opens a provider's endpoints as an info describes them, for the interfaces above.
 
-use crate::provider::class_of;
+use crate::provider::{check_sizes, class_of};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{EndpointType, Errno, Info};
@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// Opens an endpoint with links: MSG or RDM. Its peers may access the domain's `regions`.
 ///
 /// # Errors
-/// EINVAL for another type, or for a traffic class that the provider's traffic cannot have.
+/// EINVAL for another type, for larger queues than the provider has, or for a traffic class that its
+/// traffic cannot have.
 pub fn open_endpoint<P: LinkProvider, K: LockKind>(
     provider: P,
     kind: K,
@@ -29,6 +30,7 @@ pub fn open_endpoint<P: LinkProvider, K: LockKind>(
 ) -> Result<Arc<Endpoint<P::Transport, K>>> {
     let config = config_of::<P>(info, regions)?;
     let endpoint_kind = config.kind;
+    check_sizes(info, P::NAME)?;
     let class = class_of(info, P::NAME)?;
     let (format, charged) = (info.addr_format, config.account.clone());
     let opener: Opener<P::Transport> = Box::new(move |addr| {
@@ -81,6 +83,7 @@ pub fn open_scalable_endpoint<P: LinkProvider, K: LockKind>(
     if info.ep.kind != EndpointType::RDM {
         return Err(wrong_type::<P>(info));
     }
+    check_sizes(info, P::NAME)?;
     let class = class_of(info, P::NAME)?;
     let (format, account) = (info.addr_format, peer_account());
     let open = Box::new(move |addr| provider.open_scalable(OpenArgs { addr, format, class, account: &account }));
@@ -115,6 +118,7 @@ pub fn open_datagram_endpoint<P: DatagramProvider, K: LockKind>(
     if info.ep.kind != EndpointType::DGRAM {
         return Err(wrong_type::<P>(info));
     }
+    check_sizes(info, P::NAME)?;
     let class = class_of(info, P::NAME)?;
     let format = info.addr_format;
     let config = datagram::Config {

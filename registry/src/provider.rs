@@ -126,6 +126,24 @@ pub(crate) fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
     Ok(class)
 }
 
+/// Checks the sizes of queues that an info names, as fi_getinfo does.
+///
+/// # Errors
+/// EINVAL for more operations than the provider's endpoints can have.
+pub(crate) fn check_sizes(info: &Info, core: &str) -> Result<()> {
+    let named = |offer: &&Offer| offer.most.fabric.prov_name.as_deref() == Some(core);
+    let Some(Offer { most, .. }) = providers().find(|offer| named(offer) && offer.most.ep.kind == info.ep.kind) else {
+        return Ok(());
+    };
+    for (name, size, most) in [("tx", info.tx.size, most.tx.size), ("rx", info.rx.size, most.rx.size)] {
+        if size > most {
+            let text = format!("open an endpoint of {core} with {name}_attr->size {size}: at most {most} are possible");
+            return Err(Error::new(Errno::EINVAL, text));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a provider of that name exists; of a layered name, the last layer decides.
 pub fn has_provider(name: &str) -> bool {
     known(name, EndpointType::UNSPEC).is_some()

@@ -424,6 +424,33 @@ CASE_OURS(what_is_refused_answers_enosys)
 	close_side(&s);
 }
 
+/* What fi_getinfo refuses in hints, fi_endpoint refuses in an info. */
+CASE_OURS(ep_queues_have_a_largest_size)
+{
+	static const struct want kinds[] = { { .type = FI_EP_RDM }, { .type = FI_EP_MSG }, { .type = FI_EP_DGRAM } };
+	size_t k, size, *sizes[2];
+	struct fid_ep *ep;
+	struct side s;
+	int i;
+
+	for (k = 0; k < ARRAY(kinds); k++) {
+		open_domain(&s, &kinds[k]);
+		sizes[0] = &s.info->tx_attr->size;
+		sizes[1] = &s.info->rx_attr->size;
+		for (i = 0; i < 2; i++) {
+			size = *sizes[i];
+			*sizes[i] = SIZE_MAX;
+			CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == -FI_EINVAL);
+			*sizes[i] = (size_t) 1 << 40;
+			CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == -FI_EINVAL);
+			*sizes[i] = size;
+		}
+		CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == 0);
+		CHECK(fi_close(&ep->fid) == 0);
+		close_side(&s);
+	}
+}
+
 CASE(tclass_hint_accepted)
 {
 	const uint32_t classes[] = {
