@@ -18,8 +18,10 @@ pub(super) enum Connected {
     Open,
     /// This side has shut the connection down and waits for the peer to do so.
     ShutDown,
-    /// The connection has ended.
+    /// The connection has ended. What had arrived can still be received.
     Ended,
+    /// It has ended, and this side has shut it down.
+    Finished,
     /// Being closed.
     Closing,
 }
@@ -30,7 +32,7 @@ impl Connected {
         match self {
             Self::Open => Ok(()),
             Self::New | Self::Closing => Err(Errno::EOPBADSTATE),
-            Self::ShutDown | Self::Ended => Err(Errno::ENOTCONN),
+            Self::ShutDown | Self::Ended | Self::Finished => Err(Errno::ENOTCONN),
         }
     }
 
@@ -38,7 +40,7 @@ impl Connected {
     pub(super) const fn accepts_receives(self) -> Result<(), Errno> {
         match self {
             Self::New => Ok(()),
-            Self::Open | Self::ShutDown | Self::Ended | Self::Closing => self.accepts(),
+            Self::Open | Self::ShutDown | Self::Ended | Self::Finished | Self::Closing => self.accepts(),
         }
     }
 
@@ -50,7 +52,7 @@ impl Connected {
                 let Down { cause, errno, text } = why.clone();
                 Some(EventKind::Failed { errno, cause, text, data: Vec::new() })
             }
-            Self::Ended | Self::Closing => None,
+            Self::Ended | Self::Finished | Self::Closing => None,
         }
     }
 }

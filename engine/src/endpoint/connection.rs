@@ -58,7 +58,8 @@ impl<K: LockKind> Core<K> {
         if state == Connected::Closing {
             return;
         }
-        self.life = Life::Connected(Connected::Ended);
+        let is_finished = state == Connected::ShutDown;
+        self.life = Life::Connected(if is_finished { Connected::Finished } else { Connected::Ended });
         self.rx.lock().fail_all_posted(&mut self.out, why);
         if let Some(event) = state.end_event(why) {
             self.event(event);
@@ -71,7 +72,10 @@ impl<K: LockKind> Core<K> {
         let id = match self.life {
             Life::Connectionless(_) => return Err(Errno::ENOSYS),
             // The peer shut down first.
-            Life::Connected(Connected::Ended) => return Ok(()),
+            Life::Connected(Connected::Ended | Connected::Finished) => {
+                self.life = Life::Connected(Connected::Finished);
+                return Ok(());
+            }
             Life::Connected(Connected::ShutDown) => return Err(Errno::ENOTCONN),
             Life::Connected(_) => self.connection().ok_or(Errno::ENOTCONN)?,
         };

@@ -268,7 +268,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     pub fn enable(self: &Arc<Self>) -> Result<()> {
         self.bind_av_of_portal()?;
         let mut inner = K::lock(&self.inner);
-        if let Life::Connected(Connected::Ended | Connected::ShutDown) = inner.core.life {
+        if let Life::Connected(Connected::Ended | Connected::Finished | Connected::ShutDown) = inner.core.life {
             return Err(Error::new(Errno::EOPBADSTATE, "enable an endpoint whose connection has ended"));
         }
         if !inner.core.life.is_new() || inner.transport.is_some() && self.is_joined() {

@@ -391,8 +391,10 @@ CASE_OURS(msg_end_keeps_what_has_arrived)
 		meet(&p, &MSG);
 		POST(fi_send(p.a.ep, "one", 4, NULL, 0, &contexts[0]));
 		POST(fi_send(p.a.ep, "two", 4, NULL, 0, &contexts[1]));
+		POST(fi_send(p.a.ep, "three", 6, NULL, 0, &contexts[4]));
 		done(&p.a, &p.b, &contexts[0]);
 		done(&p.a, &p.b, &contexts[1]);
+		done(&p.a, &p.b, &contexts[4]);
 		if (closing) {
 			CHECK(fi_close(&p.a.ep->fid) == 0);
 			p.a.ep = NULL;
@@ -405,6 +407,9 @@ CASE_OURS(msg_end_keeps_what_has_arrived)
 		CHECK(fi_recv(p.b.ep, in[1], 8, NULL, 0, &contexts[3]) == 0);
 		done(&p.b, &p.a, &contexts[3]);
 		CHECK(!strcmp(in[0], "one") && !strcmp(in[1], "two"));
+		/* Nothing is received after this side's own shutdown. */
+		CHECK(fi_shutdown(p.b.ep, 0) == 0);
+		CHECK(fi_recv(p.b.ep, in[0], 8, NULL, 0, &contexts[2]) == -FI_ENOTCONN);
 		part(&p);
 	}
 }
