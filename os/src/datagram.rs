@@ -67,7 +67,8 @@ impl DatagramSocket {
         }
     }
 
-    /// Receives packets of the groups that it has joined, and none of those that other sockets have.
+    /// Receives packets of the groups that it has joined, and none of those that only other sockets
+    /// have.
     pub fn ignore_other_groups(&self) -> io::Result<()> {
         /// As in `linux/in6.h`.
         const IPV6_MULTICAST_ALL: i32 = 29;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// Opens an endpoint with links: MSG or RDM. Its peers may access the domain's `regions`.
 ///
 /// # Errors
-/// EINVAL for another type, for larger queues than the provider has, or for a traffic class that its
-/// traffic cannot have.
+/// EINVAL for another type, for larger queues than the provider has, or for a traffic class that
+/// its traffic cannot have.
 pub fn open_endpoint<P: LinkProvider, K: LockKind>(
     provider: P,
     kind: K,

@@ -220,7 +220,7 @@ unsafe extern "C" fn sread<K: LockKind, const N: usize>(
 }
 
 /// The threshold of a read of `count` entries. The condition "is interpreted as a size_t", says
-/// fi_cq(3): programs pass the number itself, or its address. Nothing is mapped below the lowest address.
+/// fi_cq(3): programs pass the number itself, or its address.
 ///
 /// # Safety
 /// `cond` is a number up to `count` or 65535, or points to a size_t.

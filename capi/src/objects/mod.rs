@@ -3,16 +3,16 @@
 //! vectors.
 
 pub(crate) mod av;
-pub(crate) mod cntr;
 mod av_insert;
 mod av_ops;
 mod av_set;
+pub(crate) mod cntr;
 pub(crate) mod cq;
-pub(crate) mod domain;
 mod deferred;
-pub(crate) mod eq;
+pub(crate) mod domain;
 mod domain_ops;
 mod entries;
+pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod fabric_ops;
 pub(crate) mod followed;

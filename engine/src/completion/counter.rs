@@ -197,8 +197,8 @@ impl<K: LockKind> Counter<K> {
     }
 
     /// Blocks until there are `threshold` successes. `EAVAIL` if an operation failed in the
-    /// meantime, `ETIMEDOUT` on timeout (`None`: never), `EINTR` if a signal to the process has ended
-    /// the sleep.
+    /// meantime, `ETIMEDOUT` on timeout (`None`: never), `EINTR` if a signal to the process has
+    /// ended the sleep.
     pub fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<(), Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);

@@ -349,8 +349,8 @@ impl<K: LockKind> CompletionQueue<K> {
     /// (`None`: never).
     ///
     /// # Errors
-    /// ENOSYS for a queue that cannot be waited on; EINTR if a signal to the process (signal(7)) has
-    /// ended the sleep.
+    /// ENOSYS for a queue that cannot be waited on; EINTR if a signal to the process (signal(7))
+    /// has ended the sleep.
     pub fn wait(&self, threshold: usize, timeout: Option<Duration>) -> Result<Waited, Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
