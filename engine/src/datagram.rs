@@ -86,7 +86,7 @@ pub trait Datagrams: Send + Sized + 'static {
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>);
     /// Joins a multicast group; memberships count.
     fn join(&mut self, group: &Addr, ways: Ways) -> Result<Membership>;
-    /// Ends a membership, which may still be awaited, or may have failed.
+    /// Ends a membership, which may still be awaited. One that has failed is over.
     fn leave(&mut self, group: &Addr, ways: Ways);
     /// How one that was [`Membership::Awaited`] has turned out: all of a group's together.
     #[inline]

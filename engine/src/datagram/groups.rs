@@ -14,8 +14,14 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 pub(super) struct Member {
     owner: Owner,
     group: Addr,
-    /// It has not begun, and not failed.
-    is_awaited: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Awaited,
+    Begun,
+    Failed,
 }
 
 fn event_of(owner: Owner, failed: Option<Down>) -> Event {
@@ -31,8 +37,9 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
     pub(super) fn report_joined(&mut self) {
         let Self { socket: Some(socket), eq: Some(eq), members, .. } = self else { return };
         while let Some(Joined { group, failed }) = socket.next_joined() {
-            for member in members.iter_mut().filter(|member| member.is_awaited && member.group == group) {
-                member.is_awaited = false;
+            let is_meant = |member: &&mut Member| member.stage == Stage::Awaited && member.group == group;
+            for member in members.iter_mut().filter(is_meant) {
+                member.stage = if failed.is_none() { Stage::Begun } else { Stage::Failed };
                 eq.push(event_of(member.owner, failed.clone()));
             }
         }
@@ -110,9 +117,13 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             }
         };
         joined(handle);
-        let is_awaited = membership == Membership::Awaited;
-        inner.members.push(Member { owner, group, is_awaited });
-        if !is_awaited {
+        let stage = match membership {
+            Membership::Begun => Stage::Begun,
+            Membership::Awaited => Stage::Awaited,
+        };
+        inner.members.push(Member { owner, group, stage });
+        drop(inner);
+        if stage == Stage::Begun {
             bound.eq.push(event_of(owner, None));
         }
         Ok(())
@@ -121,7 +132,9 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// Leaves a multicast group; `ways` are as for [`Self::join`], which returned the handle.
     pub fn leave(&self, group: &Addr, ways: Ways, handle: FiAddr, owner: Owner) {
         let mut inner = K::lock(&self.inner);
-        if let Some(socket) = inner.socket.as_mut() {
+        let has_failed = |member: &Member| member.owner == owner && member.stage == Stage::Failed;
+        let is_over = inner.members.iter().any(has_failed);
+        if let Some(socket) = inner.socket.as_mut().filter(|_| !is_over) {
             socket.leave(group, ways);
         }
         inner.members.retain(|member| member.owner != owner);

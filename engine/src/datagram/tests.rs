@@ -112,8 +112,12 @@ fn a_group_that_was_not_joined_has_no_handle() {
     ep.close();
 }
 
-/// Joins groups when the test lets it.
-struct Slow(Arc<Mutex<VecDeque<Joined>>>);
+/// Joins groups when the test lets it, and counts those that were left.
+#[derive(Clone, Default)]
+struct Slow {
+    outcomes: Arc<Mutex<VecDeque<Joined>>>,
+    left: Arc<Mutex<usize>>,
+}
 
 impl Datagrams for Slow {
     const AWAITS: bool = true;
@@ -128,15 +132,17 @@ impl Datagrams for Slow {
     fn join(&mut self, _group: &Addr, _ways: Ways) -> Result<Membership> {
         Ok(Membership::Awaited)
     }
-    fn leave(&mut self, _group: &Addr, _ways: Ways) {}
+    fn leave(&mut self, _group: &Addr, _ways: Ways) {
+        *self.left.lock().unwrap() += 1;
+    }
     fn next_joined(&mut self) -> Option<Joined> {
-        self.0.lock().unwrap().pop_front()
+        self.outcomes.lock().unwrap().pop_front()
     }
     fn listen(&mut self, _on: bool) -> bool {
         false
     }
     fn attend(&mut self) -> bool {
-        !self.0.lock().unwrap().is_empty()
+        !self.outcomes.lock().unwrap().is_empty()
     }
     fn descriptor(&self) -> Option<Descriptor> {
         Some(7)
@@ -160,14 +166,14 @@ fn next_event(eq: &EventQueue) -> Option<(usize, Option<Errno>)> {
 
 #[test]
 fn a_join_that_ends_later_is_reported_to_each_member_once() {
-    let outcomes: Arc<Mutex<VecDeque<Joined>>> = Arc::default();
+    let medium = Slow::default();
+    let (outcomes, left) = (medium.outcomes.clone(), medium.left.clone());
     let ports: [Arc<Refusing>; 2] = Default::default();
     let watched = || ports.each_ref().map(|port| port.watched.lock().unwrap().len());
     let eqs = ports.each_ref().map(|port| Arc::new(EventQueue::new(port.clone(), Waiting::Never)));
     let (caps, limits) = (Caps::MSG | Caps::SEND | Caps::RECV, Limits::new(1000, 100));
     let config = Config { caps, limits, rx_size: 10, provider: "test" };
-    let medium = outcomes.clone();
-    let opener = Box::new(move |_| Ok(Slow(medium.clone())));
+    let opener = Box::new(move |_| Ok(medium.clone()));
     let ep = DatagramEndpoint::<Slow, Park>::new(Park::default(), config, None, opener, None);
     ep.bind_av(&Arc::new(AddressVector::new(1, false))).unwrap();
     ep.bind_eq(&eqs[0]).unwrap();
@@ -192,6 +198,11 @@ fn a_join_that_ends_later_is_reported_to_each_member_once() {
     assert_eq!(events, [(3, Some(Errno::ENETUNREACH)), (1, None), (2, None)]);
     outcomes.lock().unwrap().push_back(Joined { group: group(1), failed: None });
     assert_eq!(next_event(&eqs[1]), None);
+    // The medium has given up the one that failed.
+    assert_eq!(*left.lock().unwrap(), 1);
+    ep.leave(&group(2), Ways::BOTH, FiAddr(1), Owner(3));
+    ep.leave(&group(1), Ways::BOTH, FiAddr(0), Owner(1));
+    assert_eq!(*left.lock().unwrap(), 2);
     ep.close();
     assert_eq!((watched(), eqs[0].users.count(), eqs[1].users.count()), ([0, 0], 0, 0));
 }

@@ -246,7 +246,8 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
     /// longer used.
     fn apart(&mut self, group: &SocketAddr, why: &Down) -> Option<D::Route> {
         if self.groups.finish(group, Some(why)) {
-            return self.peers.lost(group, true, self.device.now());
+            self.device.leave(group);
+            return self.peers.leave(group);
         }
         log::log("verbs", Level::Warn, Subsystem::EpData, || format!("packets may be lost: {}", why.text));
         None
@@ -327,6 +328,10 @@ impl<D: PacketDevice> VerbsDatagrams<D> {
         if self.broken.is_none() {
             let at = self.device.local_addr();
             log::log("verbs", Level::Warn, Subsystem::EpData, || format!("datagrams at {at}: {}", why.text));
+        }
+        while let Some(group) = self.groups.joining() {
+            let route = self.apart(&group, &why);
+            self.retired.add(route);
         }
         self.broken.get_or_insert(why)
     }

@@ -19,19 +19,12 @@ pub(crate) struct Groups {
 #[derive(Debug)]
 struct Group {
     addr: SocketAddr,
-    stage: Stage,
+    is_joined: bool,
     members: usize,
     /// Those that receive.
     receivers: usize,
     /// The addresses by which it is being joined.
     awaited: Vec<Addr>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Joining,
-    Joined,
-    Failed,
 }
 
 /// What the device is to do for a change of memberships.
@@ -61,8 +54,8 @@ impl Groups {
     /// What a new membership takes.
     pub(crate) fn task_of_member(&self, key: &SocketAddr, ways: Ways) -> Task {
         match self.all.iter().find(|group| group.addr == *key) {
-            None | Some(Group { stage: Stage::Failed, .. }) => Task::Join,
-            Some(Group { stage: Stage::Joined, receivers: 0, .. }) if ways.receive => Task::Receive,
+            None => Task::Join,
+            Some(Group { is_joined: true, receivers: 0, .. }) if ways.receive => Task::Receive,
             Some(_) => Task::Nothing,
         }
     }
@@ -72,20 +65,16 @@ impl Groups {
         let key = key(addr);
         let at = self.all.iter().position(|group| group.addr == key).unwrap_or_else(|| {
             let (members, receivers, awaited) = Default::default();
-            self.all.push(Group { addr: key, stage: Stage::Joining, members, receivers, awaited });
+            self.all.push(Group { addr: key, is_joined: false, members, receivers, awaited });
             self.all.len() - 1
         });
         let group = &mut self.all[at];
         group.members += 1;
         group.receivers += usize::from(ways.receive);
-        if group.stage == Stage::Joined {
-            return true;
-        }
-        group.stage = Stage::Joining;
-        if !group.awaited.contains(addr) {
+        if !group.is_joined && !group.awaited.contains(addr) {
             group.awaited.push(*addr);
         }
-        false
+        group.is_joined
     }
 
     /// Ends a membership. Returns what that takes.
@@ -94,13 +83,12 @@ impl Groups {
         let group = &mut self.all[at];
         group.members -= 1;
         group.receivers -= usize::from(ways.receive);
-        let is_joined = group.stage == Stage::Joined;
         match *group {
             Group { members: 0, .. } => {
                 self.all.swap_remove(at);
                 Task::Leave
             }
-            Group { receivers: 0, .. } if ways.receive && is_joined => Task::Ignore,
+            Group { receivers: 0, is_joined: true, .. } if ways.receive => Task::Ignore,
             Group { .. } => Task::Nothing,
         }
     }
@@ -110,14 +98,24 @@ impl Groups {
         self.all.iter().any(|group| group.addr == *key && group.receivers > 0)
     }
 
-    /// The device has joined a group, or not. Returns false if no membership waits for that.
+    /// The device has joined a group, or not: then the memberships are over. Returns false if none
+    /// waits for that.
     pub(crate) fn finish(&mut self, key: &SocketAddr, failed: Option<&Down>) -> bool {
-        let is_it = |group: &&mut Group| group.addr == *key && group.stage == Stage::Joining;
-        let Some(group) = self.all.iter_mut().find(is_it) else { return false };
-        group.stage = if failed.is_none() { Stage::Joined } else { Stage::Failed };
-        let outcome = |group| Joined { group, failed: failed.cloned() };
-        self.outcomes.extend(group.awaited.drain(..).map(outcome));
+        let is_it = |group: &Group| group.addr == *key && !group.is_joined;
+        let Some(at) = self.all.iter().position(is_it) else { return false };
+        let group = &mut self.all[at];
+        group.is_joined = true;
+        let awaited = core::mem::take(&mut group.awaited);
+        if failed.is_some() {
+            self.all.swap_remove(at);
+        }
+        self.outcomes.extend(awaited.into_iter().map(|group| Joined { group, failed: failed.cloned() }));
         true
+    }
+
+    /// A group that is being joined.
+    pub(crate) fn joining(&self) -> Option<SocketAddr> {
+        self.all.iter().find(|group| !group.is_joined).map(|group| group.addr)
     }
 
     /// The next outcome of a join.
@@ -172,11 +170,11 @@ mod tests {
         assert!(!groups.finish(&key, Some(&why)), "once");
         let failed = groups.next_outcome().and_then(|joined| joined.failed);
         assert_eq!(failed.map(|why| why.errno), Some(Errno::ENETUNREACH));
-        assert_eq!(groups.task_of_member(&key, Ways::BOTH), Task::Join);
-        assert!(!groups.add(&group(7), Ways::BOTH));
+        assert_eq!(groups.task_of_member(&key, Ways::SEND), Task::Join);
+        assert!(!groups.add(&group(7), Ways::SEND));
+        assert!(!groups.has_receiver(&key), "the membership that failed is over");
         assert!(groups.finish(&key, None));
-        assert_eq!(groups.remove(&key, Ways::BOTH), Task::Nothing, "the failed one");
-        assert_eq!(groups.remove(&key, Ways::BOTH), Task::Leave);
+        assert_eq!(groups.remove(&key, Ways::SEND), Task::Leave);
     }
 
     #[test]

@@ -12,14 +12,18 @@ const MAGIC: [u8; 4] = *b"ofi\x01";
 pub(crate) const ROUTING: usize = 40;
 
 /// Whether a packet with that routing header was sent to a group. It is the global one of
-/// InfiniBand, which is laid out as that of IPv6; or, over RoCE, the header of IPv4 at the end.
+/// InfiniBand, which is laid out as that of IPv6; or, over RoCE, the header of IPv4 at the end, in
+/// front of which there may be anything.
 pub(crate) fn is_to_group(routing: &[u8; ROUTING]) -> bool {
-    let [v6, rest @ ..] = routing;
-    match (v6 >> 4, rest[19] >> 4) {
-        (6, _) => rest[23] == 0xff,
-        (_, 4) => rest[35] >> 4 == 0xe,
-        _ => false,
-    }
+    let (v6, v4) = (routing, &routing[20..]);
+    if v4[0] == 0x45 && is_sound(v4) { v4[16] >> 4 == 0xe } else { v6[0] >> 4 == 6 && v6[24] == 0xff }
+}
+
+/// Whether the checksum of a header of IPv4 is right: its words, carries included, make ones.
+fn is_sound(v4: &[u8]) -> bool {
+    let words = v4.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
 /// The header of packets from this address.
@@ -60,19 +64,31 @@ mod tests {
 
     #[test]
     fn the_routing_header_tells_packets_to_a_group() {
-        let routing = |at: usize, version: u8, to: usize, first: u8| {
+        // Of IPv6, the receiver is in the last sixteen bytes.
+        let v6 = |first: u8| {
             let mut routing = [0; ROUTING];
-            (routing[at], routing[to]) = (version, first);
+            (routing[0], routing[24]) = (0x60, first);
+            // The sender's address may look like the beginning of IPv4's header.
+            routing[20] = 0x45;
             routing
         };
-        // Of IPv6, the receiver is in the last sixteen bytes.
-        assert!(is_to_group(&routing(0, 0x60, 24, 0xff)));
-        assert!(!is_to_group(&routing(0, 0x60, 24, 0xfe)));
-        // Of IPv4, it is in the last four.
-        assert!(is_to_group(&routing(20, 0x45, 36, 239)));
-        assert!(is_to_group(&routing(20, 0x45, 36, 224)));
-        assert!(!is_to_group(&routing(20, 0x45, 36, 223)));
-        assert!(!is_to_group(&routing(20, 0x45, 36, 240)));
+        assert!(is_to_group(&v6(0xff)));
+        assert!(!is_to_group(&v6(0xfe)));
+        // Of IPv4, it is in the last four, behind what looks like the beginning of IPv6's header.
+        let v4 = |first: u8| {
+            let mut routing = [0xff; ROUTING];
+            let header = [0x45, 0, 0x01, 0x2c, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 1, first, 7, 7, 7];
+            routing[0] = 0x60;
+            routing[20..].copy_from_slice(&header);
+            let sum: u32 = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+            let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+            routing[30..32].copy_from_slice(&checksum.to_be_bytes());
+            routing
+        };
+        assert!(is_to_group(&v4(239)));
+        assert!(is_to_group(&v4(224)));
+        assert!(!is_to_group(&v4(223)));
+        assert!(!is_to_group(&v4(240)));
         assert!(!is_to_group(&[0; ROUTING]));
     }
 

@@ -179,7 +179,8 @@ impl<R> Peers<R> {
 
     /// A packet has come from that address. If the route leads elsewhere, it is stale.
     pub(crate) fn heard(&mut self, from: &SocketAddr, is_same: impl FnOnce(&R) -> bool) {
-        if let Some(Peer { state: State::Found { route, is_stale, .. }, .. }) = self.known.get_mut(from)
+        if let Some(Peer { state: State::Found { route, is_stale, .. }, is_group: false, .. }) =
+            self.known.get_mut(from)
             && !is_same(route)
         {
             *is_stale = true;
@@ -320,6 +321,9 @@ mod tests {
         peers.found(&peer(), 1, at(20));
         assert_eq!(peers.first_held(&peer()), Some((&[1][..], &1)));
         assert_eq!(peers.ask(peer(), at(90)), Ask::Nothing);
+        // A packet may lie about its sender.
+        peers.heard(&peer(), |_| false);
+        assert!(matches!(peers.way(&peer()), Way::Route(1)));
         assert_eq!(peers.leave(&peer()), Some(1));
         assert_eq!(peers.leave(&peer()), None);
     }

@@ -449,6 +449,18 @@ fn memberships_of_a_group_end_independently() {
 }
 
 #[test]
+fn a_device_that_is_removed_joins_no_group() {
+    let lan: Arc<Mutex<Lan>> = Arc::default();
+    let mut one = open(&lan, 1, 11);
+    one.device.answers = false;
+    one.join(&group(7), Ways::BOTH).unwrap();
+    let gone = Down::new(Cause::Broken, Errno::ENODEV, "the device is removed");
+    lan.lock().unwrap().pairs.get_mut(&11).unwrap().news.push(News::Broken(gone));
+    assert_eq!(outcomes(&mut one), [(group(7), Some(Errno::ENODEV))]);
+    assert_eq!(one.join(&group(7), Ways::BOTH).unwrap_err().errno(), Errno::ENODEV);
+}
+
+#[test]
 fn a_group_that_cannot_be_joined_is_reported() {
     let lan: Arc<Mutex<Lan>> = Arc::default();
     let mut one = open(&lan, 1, 11);
@@ -467,7 +479,6 @@ fn a_group_that_cannot_be_joined_is_reported() {
     assert_eq!(outcomes(&mut one), [(group(7), unreachable), (group(8), unreachable)]);
     // The next try joins, but the device cannot receive from it.
     (one.device.answers, one.device.is_full) = (true, true);
-    one.device.joins.clear();
     assert_eq!(one.join(&group(7), Ways::RECEIVE).unwrap(), Membership::Awaited);
     assert_eq!(outcomes(&mut one), [(group(7), Some(Errno::ENOMEM))]);
     one.device.is_full = false;

@@ -88,6 +88,13 @@ impl Identifier {
         result(unsafe { join(self.raw(), &mut group, ptr::null_mut()) })
     }
 
+    /// Leaves a group, also while it is joined. The library keeps what it knows of it until then.
+    pub(super) fn leave(&self, group: SocketAddr) {
+        let mut group = address::encode(group);
+        // SAFETY: the identifier is open, and the address is complete.
+        unsafe { (self.channel.libraries.cm.rdma_leave_multicast)(self.raw(), &mut group) };
+    }
+
     /// Starts to find the peer and a way to it.
     pub(super) fn resolve(&self, from: Option<SocketAddr>, to: SocketAddr, timeout: i32) -> io::Result<()> {
         let mut from = from.map(address::encode);

@@ -83,6 +83,7 @@ functions! {
         rdma_reject(*mut CmId, *const c_void, u8) -> c_int;
         rdma_disconnect(*mut CmId) -> c_int;
         rdma_join_multicast(*mut CmId, *mut Storage, *mut c_void) -> c_int;
+        rdma_leave_multicast(*mut CmId, *mut Storage) -> c_int;
         rdma_migrate_id(*mut CmId, *mut EventChannel) -> c_int;
         rdma_get_cm_event(*mut EventChannel, *mut *mut CmEvent) -> c_int;
         rdma_ack_cm_event(*mut CmEvent) -> c_int;

@@ -70,8 +70,7 @@ struct Search {
 /// A group that is joined, or being joined.
 #[derive(Debug)]
 struct Member {
-    /// Closing it leaves the group.
-    _id: Identifier,
+    id: Identifier,
     key: u64,
     group: SocketAddr,
     /// The way to it, once it is joined.
@@ -300,7 +299,11 @@ impl PacketPair {
                 *way = Some(param.way);
                 Route::new(&self.domain, param)
             }
-            (event::MULTICAST_ERROR, _) => Err(io::Error::from_raw_os_error(event.status.abs())),
+            // A failure after the network's answer has no status.
+            (event::MULTICAST_ERROR, _) => {
+                let errno = if event.status == 0 { Errno::EADDRNOTAVAIL.raw() } else { event.status.abs() };
+                Err(io::Error::from_raw_os_error(errno))
+            }
             _ => return None,
         };
         Some(match joined {
@@ -372,8 +375,7 @@ impl PacketDevice for PacketPair {
         id.bind(from)?;
         id.join(group)?;
         self.latest = key;
-        self.members.retain(|member| member.group != group);
-        self.members.push(Member { _id: id, key, group, way: None, receives: false });
+        self.members.push(Member { id, key, group, way: None, receives: false });
         Ok(())
     }
 
@@ -391,7 +393,7 @@ impl PacketDevice for PacketPair {
     fn leave(&mut self, group: &SocketAddr) {
         // What fails here ends with the membership.
         drop(self.receive_from(group, false));
-        self.members.retain(|member| member.group != *group);
+        self.members.extract_if(.., |member| member.group == *group).for_each(|member| member.id.leave(member.group));
     }
 
     fn poll_news(&mut self, out: &mut Vec<News<Route>>) {
