@@ -4,7 +4,7 @@
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
 use ofi_core::param::Param;
-use ofi_core::{EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass};
+use ofi_core::{Caps, EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_os::membarrier;
 use ofi_sync::lock::{LockKind, Unlocked};
@@ -179,8 +179,11 @@ fn is_promised(info: &Info) -> bool {
     // Control calls are thread safe at every level (fi_domain(3)) unless this model of progress has
     // the application serialize them too.
     let all_calls = info.domain.progress == ProgressModel::CONTROL_UNIFIED;
-    // Reading an event queue, which belongs to no domain, also progresses connected endpoints.
-    info.domain.threading == Threading::DOMAIN && all_calls && info.ep.kind != EndpointType::MSG
+    let is_automatic = info.domain.control_progress == ProgressModel::AUTO;
+    // Reading an event queue, which belongs to no domain, also progresses connected endpoints, and
+    // those that join groups.
+    let follows_events = info.ep.kind != EndpointType::RDM || (info.caps | info.domain.caps).contains(Caps::COLLECTIVE);
+    info.domain.threading == Threading::DOMAIN && all_calls && !is_automatic && !follows_events
 }
 
 #[cfg(test)]
@@ -253,11 +256,23 @@ mod tests {
             info.ep.kind = kind;
             is_promised(&info)
         };
+        let with = |change: fn(&mut Info)| {
+            let mut info = Info::default();
+            (info.domain.threading, info.domain.progress) = (Threading::DOMAIN, ProgressModel::CONTROL_UNIFIED);
+            info.ep.kind = EndpointType::RDM;
+            change(&mut info);
+            is_promised(&info)
+        };
+        assert!(with(|_| ()));
+        assert!(!with(|info| info.domain.control_progress = ProgressModel::AUTO));
+        assert!(!with(|info| info.caps = Caps::COLLECTIVE));
+        assert!(!with(|info| info.domain.caps = Caps::COLLECTIVE));
         let (manual, unified, auto) = (ProgressModel::MANUAL, ProgressModel::CONTROL_UNIFIED, ProgressModel::AUTO);
         assert!(unlocked(Threading::DOMAIN, unified, EndpointType::RDM));
         assert!(!unlocked(Threading::DOMAIN, manual, EndpointType::RDM));
         assert!(!unlocked(Threading::DOMAIN, auto, EndpointType::RDM));
         assert!(!unlocked(Threading::DOMAIN, unified, EndpointType::MSG));
+        assert!(!unlocked(Threading::DOMAIN, unified, EndpointType::DGRAM));
         assert!(!unlocked(Threading::SAFE, unified, EndpointType::RDM));
         assert!(!unlocked(Threading::COMPLETION, unified, EndpointType::RDM));
     }

@@ -62,7 +62,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     // objects of the domain at once (fi_domain(3)); the registry uses this only then.
     let unlocked = unsafe { Unlocked::promised() };
     ofi_registry::publish();
-    let auto = info.domain.is_automatic(info.fabric.api_version).then(AutoThread::start).transpose()?;
+    let auto = info.domain.is_automatic(Version(fabric.c.api_version)).then(AutoThread::start).transpose()?;
     let regions = Arc::new(Regions::default());
     let work = (info.caps | info.domain.caps).contains(Caps::TRIGGER).then(Arc::<DomainWork>::default);
     if let (Some(work), Some(auto)) = (&work, &auto) {
