@@ -299,6 +299,19 @@ bounds! {
     floods_neither_fill_the_memory_nor_stop_others_within_a_host: "shm", "floods", 120;
 }
 
+/// The log has errors for what is lost. Receives that wait when the peer closes its endpoint in
+/// order fail, which their entries say.
+#[test]
+fn a_peer_that_closes_in_order_is_no_error_in_the_log() {
+    let program = compile("cases/connections.c");
+    for provider in ["tcp", "shm"] {
+        let run = Run::new(&program, 60).argument("msg_peer_death_disables").on(fabric());
+        let output = run.variable("OFI_TEST_PROVIDER", provider).output().unwrap_or_else(|why| panic!("{why}"));
+        let output = output.expect("it needs nothing");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{provider}");
+    }
+}
+
 /// Which peers may have a link, from which address, and how it ends.
 fn links(provider: &str, scenario: &str) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

@@ -219,7 +219,7 @@ impl<K: LockKind> Core<K> {
         let Some(mut link) = peers.remove_link(id) else { return };
         peers.totals.end(why.cause);
         target.end_link(peers, id);
-        let before = out.failures();
+        let mut before = out.failures();
         tx.end_link(peers, out, &mut link, why);
         let (handle, sender) = (peers.handle_of(link.peer), link.sender);
         if peers.state_of(link.peer).is_current(id) {
@@ -244,7 +244,12 @@ impl<K: LockKind> Core<K> {
             }
             Life::Connected(life) => {
                 drop(context);
+                let failed = self.out.failures();
                 self.connection_ended(life, why);
+                if why.cause == Cause::PeerClosed {
+                    // Receives that wait when the peer closes in order have lost nothing.
+                    before += self.out.failures() - failed;
+                }
             }
         }
         let lost = self.out.failures() - before;
