@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// let addr = Addr::from(SocketAddr::from(([239, 7, 7, 8], 7000)));
 /// let group = ofi::block_on(ep.join(addr, Ways::RECEIVE))?;
 /// assert_eq!(group.addr(), addr);
-/// drop(group); // From now on nothing of it is received.
+/// drop(group); // What is sent to it later is not received.
 /// # Ok::<(), ofi::Error>(())
 /// ```
 pub struct Group {

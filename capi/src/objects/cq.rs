@@ -223,11 +223,12 @@ unsafe extern "C" fn sread<K: LockKind, const N: usize>(
 /// fi_cq(3): programs pass the number itself, or its address.
 ///
 /// # Safety
-/// `cond` is a number up to `count` or 65535, or points to a size_t.
+/// `cond` is a number up to `count`, or outside of the addresses that programs have, or points to a
+/// size_t.
 unsafe fn threshold_of(cond: *const c_void, count: usize) -> usize {
-    /// The lowest address of a mapping (vm.mmap_min_addr).
-    const LOWEST: usize = 1 << 16;
-    if cond.addr() <= count.max(LOWEST - 1) {
+    /// The lowest address of a program that is not position-independent, and the end of all.
+    const ADDRESSES: core::ops::Range<usize> = 1 << 22..1 << 47;
+    if cond.addr() <= count || !ADDRESSES.contains(&cond.addr()) {
         return cond.addr();
     }
     // SAFETY: this function's contract.

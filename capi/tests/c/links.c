@@ -142,7 +142,7 @@ static void again(void)
 		 * A name chosen by the application: one from fi_getinfo goes only to the first
 		 * endpoint.
 		 */
-		snprintf(name, sizeof(name), "fi_shm://again-%d", (int) getpid());
+		snprintf(name, sizeof(name), "fi_ns://again-%d", (int) getpid());
 		free(info->src_addr);
 		info->src_addr = strdup(name);
 		info->src_addrlen = strlen(name) + 1;

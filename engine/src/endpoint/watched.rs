@@ -1,5 +1,5 @@
-//! Counters of deferred work (fi_trigger(3)): readers of a counter make progress on the endpoints
-//! whose operations it may count, although it is not bound to them.
+//! Counters of deferred work (fi_trigger(3)) and of memory regions (fi_mr(3)): readers of a counter
+//! make progress on the endpoints whose operations it may count, although it is not bound to them.
 
 use super::Endpoint;
 use crate::completion::counter::Counter;

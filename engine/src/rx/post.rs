@@ -134,9 +134,10 @@ impl RxContext {
         Ok(Posting { op, pattern, queue, kind, suppress, seq })
     }
 
-    /// Whether a message has arrived for the receive or look, or may have been claimed for it.
+    /// Whether a message has arrived for the receive or peek, or may have been claimed for it before.
     pub(crate) fn has_message_for(&mut self, posting: &Posting) -> bool {
-        posting.op.flags.intersects(OpFlags::CLAIM | OpFlags::DISCARD)
+        let flags = posting.op.flags;
+        !flags.contains(OpFlags::PEEK) && flags.intersects(OpFlags::CLAIM | OpFlags::DISCARD)
             || self.queues[posting.queue].find_unexpected(&posting.pattern).is_some()
     }
 

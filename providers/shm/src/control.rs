@@ -159,7 +159,7 @@ impl ControlChannel {
     }
 
     /// Binds a name that the application chose. One of a node alone is not unique (fi_shm(7)): if
-    /// it is taken, the user and a number are appended.
+    /// it is taken, the user and a number are appended, if there is room for them.
     fn bind_chosen(space: &Space, name: &str) -> io::Result<ControlSocket> {
         /// Endpoints of a node, at least.
         const MOST: usize = 4096;
@@ -169,7 +169,11 @@ impl ControlChannel {
         };
         let user = ofi_os::control_socket::user();
         for number in 1..MOST {
-            match ControlSocket::bind(space, &format!("{name}:{user}:{number}")) {
+            let longer = format!("{name}:{user}:{number}");
+            if Name::new(&longer).is_none() {
+                break;
+            }
+            match ControlSocket::bind(space, &longer) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 bound => return bound,
             }

@@ -36,7 +36,8 @@ pub(crate) fn is_chosen(name: &str) -> bool {
     Identity::of_name(name).is_none()
 }
 
-/// Whether a name is that of a node alone, which several endpoints may share (fi_shm(7)).
+/// Whether a name was made of a node alone, which several endpoints may share (fi_shm(7)), or looks
+/// like that.
 pub(crate) fn is_of_node(name: &str) -> bool {
     name.starts_with("fi_shm://") && is_chosen(name)
 }

@@ -443,6 +443,7 @@ CASE_OURS(msg_end_keeps_messages_for_every_kind_of_receive)
 	CHECK(fi_trecvmsg(p.b.ep, &peek, FI_PEEK | FI_CLAIM) == 0);
 	CHECK(done(&p.b, NULL, &contexts[4]).tag == 7);
 	CHECK(fi_trecvmsg(p.b.ep, &peek, FI_PEEK) == -FI_ENOTCONN);
+	CHECK(fi_trecvmsg(p.b.ep, &peek, FI_PEEK | FI_CLAIM) == -FI_ENOTCONN);
 	iov = (struct iovec) { tagged, 8 };
 	peek.msg_iov = &iov;
 	peek.iov_count = 1;
