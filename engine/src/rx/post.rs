@@ -134,7 +134,7 @@ impl RxContext {
         Ok(Posting { op, pattern, queue, kind, suppress, seq })
     }
 
-    /// Whether a message has arrived for the receive or peek, or may have been claimed for it before.
+    /// Whether a message has arrived for the receive or peek, or may have been claimed for it.
     pub(crate) fn has_message_for(&mut self, posting: &Posting) -> bool {
         let flags = posting.op.flags;
         !flags.contains(OpFlags::PEEK) && flags.intersects(OpFlags::CLAIM | OpFlags::DISCARD)
