@@ -181,10 +181,8 @@ impl<K: LockKind> Core<K> {
     }
 
     pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp, deferred: bool) -> Result<(), Errno> {
-        let has_ended = self.life == Life::Connected(Connected::Ended);
         match self.life {
-            // What has arrived before can still be received.
-            Life::Connected(Connected::Ended) => {}
+            Life::Connected(Connected::Ended) => return self.receive_the_rest(transport, op, deferred),
             Life::Connected(life) => life.accepts_receives()?,
             Life::Connectionless(life) => life.accepts()?,
         }
@@ -202,20 +200,13 @@ impl<K: LockKind> Core<K> {
             }
             peers.sender_in_av(handle, rx)
         })?;
-        if has_ended && !rx.has_message_for(&posting) {
-            return Err(Errno::ENOTCONN);
-        }
         if posting.looks() {
             return self.look(transport, posting);
         }
         let posting = if deferred { posting.deferred() } else { posting };
         let source = posting.source();
         let result = rx.post(out, posting, |rx, out, found| rx.deliver(peers, out, found));
-        if has_ended {
-            // A buffer for several messages gets no more.
-            let text = "the connection has ended";
-            rx.fail_all_posted(out, &Down::new(Cause::PeerClosed, Errno::ENOTCONN, text));
-        } else if matches!(result, Ok(true)) {
+        if matches!(result, Ok(true)) {
             rx.tell_wanted(peers, out, source);
         }
         if rx.is_pending() {
@@ -223,6 +214,28 @@ impl<K: LockKind> Core<K> {
             // The address may have been inserted meanwhile.
             self.check_av();
         }
+        self.settle(transport);
+        result.map(drop)
+    }
+
+    /// The connection has ended: receives what had arrived before.
+    #[cold]
+    fn receive_the_rest<T: Transport>(&mut self, transport: &mut T, op: RecvOp, deferred: bool) -> Result<(), Errno> {
+        let selective = self.out.sinks.rx.as_ref().ok_or(Errno::ENOCQ)?.selective;
+        self.seq += 1;
+        let Self { peers, rx, out, seq, .. } = self;
+        let rx = rx.own().ok_or(Errno::ENOSYS)?;
+        let posting = rx.sort(op, (selective, *seq), |_, _| Some(PEER))?;
+        if !rx.has_message_for(&posting) {
+            return Err(Errno::ENOTCONN);
+        }
+        if posting.looks() {
+            return self.look(transport, posting);
+        }
+        let posting = if deferred { posting.deferred() } else { posting };
+        let result = rx.post(out, posting, |rx, out, found| rx.deliver(peers, out, found));
+        // A buffer for several messages gets no more.
+        rx.fail_all_posted(out, &Down::new(Cause::PeerClosed, Errno::ENOTCONN, "the connection has ended"));
         self.settle(transport);
         result.map(drop)
     }
