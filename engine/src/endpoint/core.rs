@@ -182,7 +182,6 @@ impl<K: LockKind> Core<K> {
 
     pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp, deferred: bool) -> Result<(), Errno> {
         match self.life {
-            Life::Connected(Connected::Ended) => return self.receive_the_rest(transport, op, deferred),
             Life::Connected(life) => life.accepts_receives()?,
             Life::Connectionless(life) => life.accepts()?,
         }
@@ -218,9 +217,14 @@ impl<K: LockKind> Core<K> {
         result.map(drop)
     }
 
-    /// The connection has ended: receives what had arrived before.
-    #[cold]
-    fn receive_the_rest<T: Transport>(&mut self, transport: &mut T, op: RecvOp, deferred: bool) -> Result<(), Errno> {
+    /// Whether the connection has ended, so that only what had arrived before can be received.
+    #[inline(always)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.life == Life::Connected(Connected::Ended)
+    }
+
+    /// Receives what had arrived before the connection ended.
+    pub(super) fn receive_the_rest<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
         let selective = self.out.sinks.rx.as_ref().ok_or(Errno::ENOCQ)?.selective;
         self.seq += 1;
         let Self { peers, rx, out, seq, .. } = self;
@@ -232,12 +236,11 @@ impl<K: LockKind> Core<K> {
         if posting.looks() {
             return self.look(transport, posting);
         }
-        let posting = if deferred { posting.deferred() } else { posting };
-        let result = rx.post(out, posting, |rx, out, found| rx.deliver(peers, out, found));
+        let result = rx.take_kept(peers, out, posting);
         // A buffer for several messages gets no more.
         rx.fail_all_posted(out, &Down::new(Cause::PeerClosed, Errno::ENOTCONN, "the connection has ended"));
         self.settle(transport);
-        result.map(drop)
+        result
     }
 
     /// FI_PEEK, FI_CLAIM, FI_DISCARD: acts on an unexpected message.

@@ -126,9 +126,19 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn receive_the_rest(&self, mut guard: K::Guard<'_, Inner<T, K>>, op: RecvOp) -> Result<(), Errno> {
+        let Inner { transport: Some(transport), core, .. } = &mut *guard else { return Err(Errno::EOPBADSTATE) };
+        core.receive_the_rest(transport, op)
+    }
+
     #[inline(never)]
     fn receive_any(&self, mut guard: K::Guard<'_, Inner<T, K>>, op: RecvOp) -> Result<(), Errno> {
         let inner = &mut *guard;
+        if inner.core.has_ended() {
+            return self.receive_the_rest(guard, op);
+        }
         if inner.transport.is_none() && matches!(inner.core.life, Life::Connected(_)) {
             // Receives may be posted before connecting, when the transport is not open yet.
             inner.open().map_err(|error| error.errno())?;

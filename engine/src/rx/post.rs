@@ -181,6 +181,35 @@ impl RxContext {
         Ok(false)
     }
 
+    /// Posts a receive for which a message has arrived, off the path of all others: what it does
+    /// not take stays posted.
+    ///
+    /// # Errors
+    /// As for [`Self::post`]; EINVAL too where messages are buffered.
+    #[cold]
+    pub(crate) fn take_kept<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        posting: Posting,
+    ) -> Result<(), Errno> {
+        if self.receives.len() >= self.settings.size {
+            return Err(Errno::AGAIN);
+        }
+        if self.legacy.is_buffered() {
+            return Err(Errno::EINVAL);
+        }
+        if posting.op.flags.contains(OpFlags::MULTI_RECV) {
+            return self.post_multi_recv(out, posting, |rx, out, found| rx.deliver(peers, out, found)).map(drop);
+        }
+        let ticket = posting.ticket();
+        let Posting { op, pattern, queue, seq, .. } = posting;
+        let receive = self.add(ticket, Some(op.buffer), Role::Plain, (queue, seq));
+        self.queues[queue].post(pattern, receive);
+        self.rematch(peers, out);
+        Ok(())
+    }
+
     /// Posts a multi-receive buffer.
     #[cold]
     fn post_multi_recv<K: LockKind>(
