@@ -84,7 +84,7 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("unexpected message", "memory", Some(UNEXPECTED), 1964),
     ("write", "memory", Some("write"), 2400),
     ("write", "tcp", Some("write"), 4060),
-    ("fetch-add", "memory", Some("fetch-add"), 4235),
+    ("fetch-add", "memory", Some("fetch-add"), 4243),
     ("fetch-add", "tcp", Some("fetch-add"), 5930),
 ];
 
