@@ -19,7 +19,7 @@ use crate::statistics::{Exchanged, Statistics, Traffic};
 use crate::transport::Down;
 use cached_av::CachedAv;
 use core::fmt;
-use groups::Member;
+use groups::GroupMember;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Error, Failure, FiAddr, OpFlags};
@@ -142,7 +142,7 @@ struct Inner<D: Datagrams, K: LockKind> {
     av: Option<CachedAv>,
     /// The event queue for joined groups.
     eq: Option<Arc<EventQueue>>,
-    members: Vec<Member>,
+    members: Vec<GroupMember>,
     rx: Receives,
     exchanged: Exchanged,
     /// Operations that have failed.

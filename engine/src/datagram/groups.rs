@@ -11,7 +11,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// A membership of the endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Member {
+pub(super) struct GroupMember {
     owner: Owner,
     group: Addr,
     stage: Stage,
@@ -37,7 +37,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
     pub(super) fn report_joined(&mut self) {
         let Self { socket: Some(socket), eq: Some(eq), members, .. } = self else { return };
         while let Some(Joined { group, failed }) = socket.next_joined() {
-            let is_meant = |member: &&mut Member| member.stage == Stage::Awaited && member.group == group;
+            let is_meant = |member: &&mut GroupMember| member.stage == Stage::Awaited && member.group == group;
             for member in members.iter_mut().filter(is_meant) {
                 member.stage = if failed.is_none() { Stage::Begun } else { Stage::Failed };
                 eq.push(event_of(member.owner, failed.clone()));
@@ -121,7 +121,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             Membership::Begun => Stage::Begun,
             Membership::Awaited => Stage::Awaited,
         };
-        inner.members.push(Member { owner, group, stage });
+        inner.members.push(GroupMember { owner, group, stage });
         drop(inner);
         if stage == Stage::Begun {
             bound.eq.push(event_of(owner, None));
@@ -132,7 +132,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// Leaves a multicast group; `ways` are as for [`Self::join`], which returned the handle.
     pub fn leave(&self, group: &Addr, ways: Ways, handle: FiAddr, owner: Owner) {
         let mut inner = K::lock(&self.inner);
-        let has_failed = |member: &Member| member.owner == owner && member.stage == Stage::Failed;
+        let has_failed = |member: &GroupMember| member.owner == owner && member.stage == Stage::Failed;
         let is_over = inner.members.iter().any(has_failed);
         if let Some(socket) = inner.socket.as_mut().filter(|_| !is_over) {
             socket.leave(group, ways);

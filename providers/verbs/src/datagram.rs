@@ -448,7 +448,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
         let done = match self.groups.task_of_member(&key, ways) {
             Task::Join => self.device.join(key).map(|()| self.peers.join(key, self.device.now())),
             Task::Receive => self.device.receive_from(&key, true),
-            Task::Ignore | Task::Leave | Task::Nothing => Ok(()),
+            Task::Ignore | Task::Quit | Task::Nothing => Ok(()),
         };
         done.map_err(|error| Error::os(error, format!("join {addr}")))?;
         Ok(if self.groups.add(group, ways) { Membership::Begun } else { Membership::Awaited })
@@ -457,7 +457,7 @@ impl<D: PacketDevice> Datagrams for VerbsDatagrams<D> {
     fn leave(&mut self, group: &Addr, ways: Ways) {
         let key = groups::key(group);
         match self.groups.remove(&key, ways) {
-            Task::Leave => {
+            Task::Quit => {
                 self.device.leave(&key);
                 let route = self.peers.leave(&key);
                 self.retired.add(route);

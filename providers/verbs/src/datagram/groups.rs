@@ -36,8 +36,8 @@ pub(crate) enum Task {
     Receive,
     /// Receive from it no longer.
     Ignore,
-    /// Leave it.
-    Leave,
+    /// Quit it.
+    Quit,
     Nothing,
 }
 
@@ -86,7 +86,7 @@ impl Groups {
         match *group {
             Group { members: 0, .. } => {
                 self.all.swap_remove(at);
-                Task::Leave
+                Task::Quit
             }
             Group { receivers: 0, is_joined: true, .. } if ways.receive => Task::Ignore,
             Group { .. } => Task::Nothing,
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(groups.remove(&key, Ways::RECEIVE), Task::Nothing);
         assert_eq!(groups.remove(&key, Ways::RECEIVE), Task::Ignore);
         assert_eq!(groups.task_of_member(&key, Ways::RECEIVE), Task::Receive);
-        assert_eq!(groups.remove(&key, Ways::SEND), Task::Leave);
+        assert_eq!(groups.remove(&key, Ways::SEND), Task::Quit);
         assert!(!groups.contain(&key));
         assert_eq!(groups.remove(&key, Ways::SEND), Task::Nothing);
     }
@@ -174,14 +174,14 @@ mod tests {
         assert!(!groups.add(&group(7), Ways::SEND));
         assert!(!groups.has_receiver(&key), "the membership that failed is over");
         assert!(groups.finish(&key, None));
-        assert_eq!(groups.remove(&key, Ways::SEND), Task::Leave);
+        assert_eq!(groups.remove(&key, Ways::SEND), Task::Quit);
     }
 
     #[test]
     fn a_group_that_was_left_while_it_was_joined_is_not_reported() {
         let (mut groups, key) = (Groups::default(), key(&group(7)));
         groups.add(&group(7), Ways::BOTH);
-        assert_eq!(groups.remove(&key, Ways::BOTH), Task::Leave);
+        assert_eq!(groups.remove(&key, Ways::BOTH), Task::Quit);
         assert!(!groups.finish(&key, None));
         assert!(!groups.has_outcome());
     }
