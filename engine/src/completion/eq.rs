@@ -123,8 +123,35 @@ pub(crate) struct BoundEq {
 }
 
 impl BoundEq {
-    pub(crate) fn new(eq: &Arc<EventQueue>) -> Self {
+    fn new(eq: &Arc<EventQueue>) -> Self {
         Self { eq: eq.clone(), key: None, _user: eq.users.add() }
+    }
+
+    /// Binds an object to another queue in the place of the one in `bound`. `object`: reading the
+    /// queue polls it. `take_over` moves the object's events out of the earlier queue.
+    ///
+    /// # Errors
+    /// Those of watching the object's descriptor. An error changes nothing.
+    pub(crate) fn rebind(
+        bound: &mut Option<Self>,
+        eq: &Arc<EventQueue>,
+        object: Option<Arc<dyn Pollable>>,
+        take_over: impl FnOnce(Option<&EventQueue>),
+    ) -> Result<()> {
+        if bound.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.eq, eq)) {
+            return Ok(());
+        }
+        let mut new = Self::new(eq);
+        if let Some(object) = object {
+            new.follow(object)?;
+        }
+        let old = bound.replace(new);
+        take_over(old.as_ref().map(|old| &*old.eq));
+        // Without the object's lock: the lock of the queue's progress set comes before it.
+        if let Some(mut old) = old {
+            old.leave();
+        }
+        Ok(())
     }
 
     /// Whether reading the queue polls the object.

@@ -3,6 +3,7 @@
 use super::{DatagramEndpoint, Datagrams, Inner, Joined, Membership};
 use crate::completion::eq::{BoundEq, Event, EventKind, EventQueue, Owner};
 use crate::op::Ways;
+use crate::progress::set::Pollable;
 use crate::transport::Down;
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, Errno, FiAddr};
@@ -59,26 +60,15 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// changes nothing.
     pub fn bind_eq(self: &Arc<Self>, eq: &Arc<EventQueue>) -> Result<()> {
         let mut events = self.events();
-        if events.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.eq, eq)) {
-            return Ok(());
-        }
-        let mut new = BoundEq::new(eq);
-        if events.as_ref().is_some_and(BoundEq::is_followed) {
-            new.follow(self.clone())?;
-        }
-        let old = events.replace(new);
-        // Under the endpoint's lock, so that no newer event overtakes those handed over.
-        let mut inner = K::lock(&self.inner);
-        if let Some(old) = &old {
-            inner.members.iter().for_each(|member| old.eq.hand_over(member.owner, eq));
-        }
-        inner.eq = Some(eq.clone());
-        // Leaving takes the lock of the queue's progress set, which comes before this lock.
-        drop(inner);
-        if let Some(mut old) = old {
-            old.leave();
-        }
-        Ok(())
+        let follows = events.as_ref().is_some_and(BoundEq::is_followed);
+        BoundEq::rebind(&mut events, eq, follows.then(|| self.clone() as Arc<dyn Pollable>), |old| {
+            // Under the endpoint's lock, so that no newer event overtakes those handed over.
+            let mut inner = K::lock(&self.inner);
+            if let Some(old) = old {
+                inner.members.iter().for_each(|member| old.hand_over(member.owner, eq));
+            }
+            inner.eq = Some(eq.clone());
+        })
     }
 
     /// Whether an event queue is bound.

@@ -231,27 +231,15 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// If the endpoint is enabled, those of watching its descriptor. An error changes nothing.
     pub fn bind_eq(self: &Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
         let mut events = self.events();
-        if events.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.eq, eq)) {
-            return Ok(());
-        }
         let follows = self.connected && self.is_joined() || events.as_ref().is_some_and(BoundEq::is_followed);
-        let mut new = BoundEq::new(eq);
-        if follows {
-            new.follow(self.clone())?;
-        }
-        let old = events.replace(new);
-        // Under the endpoint's lock, so that no newer event overtakes those handed over.
-        let mut inner = K::lock(&self.inner);
-        if let Some(old) = &old {
-            old.eq.hand_over(owner, eq);
-        }
-        inner.core.eq = Some((eq.clone(), owner));
-        // Leaving takes the lock of the queue's progress set, which comes before this lock.
-        drop(inner);
-        if let Some(mut old) = old {
-            old.leave();
-        }
-        Ok(())
+        BoundEq::rebind(&mut events, eq, follows.then(|| self.clone() as Arc<dyn Pollable>), |old| {
+            // Under the endpoint's lock, so that no newer event overtakes those handed over.
+            let mut inner = K::lock(&self.inner);
+            if let Some(old) = old {
+                old.hand_over(owner, eq);
+            }
+            inner.core.eq = Some((eq.clone(), owner));
+        })
     }
 
     /// Whether an event queue is bound.
