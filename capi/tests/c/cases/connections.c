@@ -159,22 +159,29 @@ CASE_OURS(automatic_control_progress_connects)
 	fi_freeinfo(hints);
 }
 
+/* The first side closes its endpoint or shuts it down; waits for the event that the second side gets. */
+static void end_first(struct pair *p, int closing, struct event *event)
+{
+	uint32_t number;
+
+	if (closing) {
+		CHECK(fi_close(&p->a.ep->fid) == 0);
+		p->a.ep = NULL;
+	} else {
+		CHECK(fi_shutdown(p->a.ep, 0) == 0);
+	}
+	CHECK(event_of(&p->b, &p->a, &number, event, sizeof(*event)) >= 16 && number == FI_SHUTDOWN);
+}
+
 CASE(cm_shutdown_seen_by_peer)
 {
 	struct pair p;
 	struct event event;
-	uint32_t number;
 	int closing;
 
 	for (closing = 0; closing < 2; closing++) {
 		meet(&p, &MSG);
-		if (closing) {
-			CHECK(fi_close(&p.a.ep->fid) == 0);
-			p.a.ep = NULL;
-		} else {
-			CHECK(fi_shutdown(p.a.ep, 0) == 0);
-		}
-		CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		end_first(&p, closing, &event);
 		CHECK(event.cm.fid == &p.b.ep->fid);
 		part(&p);
 	}
@@ -383,7 +390,6 @@ CASE_OURS(msg_end_keeps_what_has_arrived)
 {
 	struct pair p;
 	struct event event;
-	uint32_t number;
 	char in[2][8] = { "", "" };
 	int closing;
 
@@ -395,13 +401,7 @@ CASE_OURS(msg_end_keeps_what_has_arrived)
 		done(&p.a, &p.b, &contexts[0]);
 		done(&p.a, &p.b, &contexts[1]);
 		done(&p.a, &p.b, &contexts[4]);
-		if (closing) {
-			CHECK(fi_close(&p.a.ep->fid) == 0);
-			p.a.ep = NULL;
-		} else {
-			CHECK(fi_shutdown(p.a.ep, 0) == 0);
-		}
-		CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		end_first(&p, closing, &event);
 		CHECK(fi_recv(p.b.ep, in[0], 8, NULL, 0, &contexts[2]) == 0);
 		done(&p.b, &p.a, &contexts[2]);
 		CHECK(fi_recv(p.b.ep, in[1], 8, NULL, 0, &contexts[3]) == 0);
