@@ -36,7 +36,7 @@ pub(crate) enum Task {
     Receive,
     /// Receive from it no longer.
     Ignore,
-    /// Quit it.
+    /// Leave it.
     Quit,
     Nothing,
 }

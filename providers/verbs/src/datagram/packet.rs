@@ -11,9 +11,9 @@ const MAGIC: [u8; 4] = *b"ofi\x01";
 /// Bytes of the routing header in front of a packet that has arrived.
 pub(crate) const ROUTING: usize = 40;
 
-/// Whether a packet with that routing header was sent to a group. It is the global one of
-/// InfiniBand, which is laid out as that of IPv6; or, over RoCE, the header of IPv4 at the end, in
-/// front of which there may be anything.
+/// Whether a packet with that routing header was sent to a group. The device writes the global
+/// header of InfiniBand, which is laid out as that of IPv6; or, over RoCE, the header of IPv4 into
+/// the last 20 bytes; the bytes before it then mean nothing.
 pub(crate) fn is_to_group(routing: &[u8; ROUTING]) -> bool {
     let (v6, v4) = (routing, &routing[20..]);
     if v4[0] == 0x45 && is_sound(v4) { v4[16] >> 4 == 0xe } else { v6[0] >> 4 == 6 && v6[24] == 0xff }
