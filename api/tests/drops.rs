@@ -14,6 +14,9 @@ use ofi::{
 use std::sync::Arc;
 use std::sync::Mutex;
 
+/// Number of threads that drop futures over a provider at the same time.
+const THREADS: usize = 8;
+
 /// Counts the buffers that exist.
 #[derive(Clone, Debug, Default)]
 struct Live(Arc<Mutex<usize>>);
@@ -128,20 +131,32 @@ fn start<'a>(rng: &mut fastrand::Rng, (from, to): (&'a End, &End), peer: Peer, l
 #[test]
 fn futures_dropped_at_random_points_free_their_buffers_once() {
     let total: usize = std::env::var("OFI_DROPS").ok().and_then(|count| count.parse().ok()).unwrap_or(10_000);
+    let seed = seed();
     for provider in providers() {
-        let mut rng = fastrand::Rng::with_seed(seed());
-        let (live, info) = (Live::default(), info(provider));
-        // Anew from time to time: messages without a receive use up what peers may hold.
-        for round in rounds(total) {
-            let (one, two) = (end(&info), end(&info));
-            drop_futures(&mut rng, (&one, &two), round, &live, |future| ofi::block_on(future));
-            if rng.bool() {
-                drop((one.ep, two.ep));
-            } else {
-                drop((two, one));
+        // Endpoints that close wait for the acknowledgements of peers that no thread polls: in
+        // several threads, they wait at the same time.
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || drop_futures_over(provider, seed.wrapping_add(thread as u64), total / THREADS));
             }
-            assert_eq!(live.count(), 0, "every buffer is freed when its endpoint has closed");
+        });
+    }
+}
+
+/// Drops that many futures between two endpoints of a provider.
+fn drop_futures_over(provider: &str, seed: u64, total: usize) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (live, info) = (Live::default(), info(provider));
+    // Anew from time to time: messages without a receive use up what peers may hold.
+    for round in rounds(total) {
+        let (one, two) = (end(&info), end(&info));
+        drop_futures(&mut rng, (&one, &two), round, &live, |future| ofi::block_on(future));
+        if rng.bool() {
+            drop((one.ep, two.ep));
+        } else {
+            drop((two, one));
         }
+        assert_eq!(live.count(), 0, "every buffer is freed when its endpoint has closed");
     }
 }
 
