@@ -1,7 +1,7 @@
 //! Gates that mainly run programs: loom models, AddressSanitizer, instruction counts.
 
 use crate::disk;
-use crate::run::{Outcome, cargo, output, root, run, within};
+use crate::run::{Outcome, cargo, output, root, run, test_programs, within};
 use crate::waits::waits;
 
 /// The module of the crate ofi with models for loom.
@@ -26,33 +26,26 @@ pub(crate) fn loom() -> Outcome {
 /// and objects in every order.
 pub(crate) fn asan() -> Outcome {
     let (target, folder) = ("x86_64-unknown-linux-gnu", disk::target().join("asan"));
+    let sanitized = |arguments: &[&str]| {
+        let mut command = cargo(arguments);
+        command.args(["--target", target, "--target-dir"]).arg(&folder);
+        command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+        command
+    };
+    let names = ["drops", "operations", "one_sided", "queues", "reactors", "sim"];
     // Both builds with the tools' crate, which gives what they share the same features: it is built
     // once.
-    let features = "ofi/tokio,ofi/bytes,ofi/sim";
-    let mut tests = cargo(&["test", "-p", "ofi", "-p", "ofi-tools", "--features", features, "--target", target]);
-    tests.args([
-        "--test",
-        "drops",
-        "--test",
-        "operations",
-        "--test",
-        "one_sided",
-        "--test",
-        "queues",
-        "--test",
-        "reactors",
-        "--test",
-        "sim",
-        "--lib",
-        "--target-dir",
-    ]);
-    run(tests.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
-    let mut build = cargo(&["build", "--lib", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "-p", "ofi-tools"]);
-    run(build
-        .args(["--target", target, "--target-dir"])
-        .arg(&folder)
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=address"))?;
+    let mut tests = sanitized(&["test", "-p", "ofi", "-p", "ofi-tools", "--features", "ofi/tokio,ofi/bytes,ofi/sim"]);
+    let programs = test_programs(tests.arg("--lib").args(names.iter().flat_map(|name| ["--test", name])))?;
+    let mut libraries = sanitized(&["build", "--lib", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "-p", "ofi-tools"]);
+    // Some of the tests keep one core busy only, and so does the end of the build.
+    std::thread::scope(|scope| {
+        let building = scope.spawn(|| run(&mut libraries));
+        for program in &programs {
+            println!("{}{}", program.path.display(), program.output::<&str>([])?);
+        }
+        building.join().unwrap_or_else(|_| Err("the thread that built the libraries has panicked".to_owned()))
+    })?;
     let built = folder.join(target).join("debug");
     // Of the whole workspace, as `cargo test --workspace` has built them: for these crates alone,
     // some of what they depend on has other features, and would be built again.

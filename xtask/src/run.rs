@@ -60,9 +60,9 @@ impl TestProgram {
     }
 }
 
-/// Builds test programs with `cargo test` and these arguments, and returns them.
-pub(crate) fn test_programs(arguments: &[&str]) -> Result<Vec<TestProgram>, String> {
-    let said = output(cargo(&["test", "--no-run", "--message-format", "json"]).args(arguments))?;
+/// Builds the test programs that a `cargo test` with its arguments would run, and returns them.
+pub(crate) fn test_programs(tests: &mut Command) -> Result<Vec<TestProgram>, String> {
+    let said = output(tests.args(["--no-run", "--message-format", "json"]))?;
     let program = |line: &str| {
         let message = serde_json::from_str::<serde_json::Value>(line).ok()?;
         let path = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?.into();

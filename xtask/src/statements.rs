@@ -286,7 +286,7 @@ impl Ran {
         let mut ran = Self::default();
         // All at once, as `cargo test --workspace` builds them: with the features of one crate
         // alone, what it depends on would be built again.
-        let programs = test_programs(&["--workspace"])?;
+        let programs = test_programs(&mut cargo(&["test", "--workspace"]))?;
         let folders = folders()?;
         for program in programs.iter().filter(|program| program.name == CASES) {
             ran.cases(&program.output(["ours::"].iter().chain(&READABLE))?);

@@ -5,7 +5,7 @@ use crate::bench::guest;
 use crate::clients::mpich_rounds;
 use crate::disk;
 use crate::rdma_vm::{boot, cc, needs};
-use crate::run::{Outcome, build_all, output, root, run, test_programs};
+use crate::run::{Outcome, build_all, cargo, output, root, run, test_programs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -205,7 +205,7 @@ fn mpi(to: &Path) -> Outcome {
 
 /// The program of a suite, as cargo reports it.
 fn suite_program(suite: &str) -> Result<PathBuf, String> {
-    let built = test_programs(&["--workspace", "--test", suite])?;
+    let built = test_programs(&mut cargo(&["test", "--workspace", "--test", suite]))?;
     let program = built.into_iter().find(|program| program.name == suite);
     program.map(|program| program.path).ok_or_else(|| format!("cargo names no program for the suite {suite}"))
 }
