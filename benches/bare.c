@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * The bare media, with the patterns and buffers of fabric.c:
- *   latency     half a round trip over a socket (`--provider tcp|udp`), us
- *   rate        windows of messages, each window answered, million messages a second
- *   stream      the same in MB/s
+ *   latency     half a round trip over a socket (`--provider tcp|udp`) or between the buffers of two
+ *               processes (`--provider shm`), us
+ *   rate        windows of messages over a socket, each window answered, million messages a second
+ *   stream      the same in MB/s, also between buffers
  *   line        half a round trip of one cache line between the cores, us
- *   copy        memcpy within one process, us
- *   copy-rate   the same in MB/s
+ *   copy-rate   memcpy within one process, MB/s
  * `--loop busy` polls the socket, `blocking` sleeps in the kernel, `batched` moves a window in as
- * few system calls as possible.
+ * few system calls as possible. Between buffers the receiver is `reading` the sender's, the sender
+ * `writing` the receiver's, `both` copy a half each, or both copy through a pool (`pooled`).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -245,6 +247,146 @@ static void run_socket(void)
 	finish(rank);
 }
 
+/* ---- the buffers of two processes ---- */
+
+enum { PAGE = 4 << 10, PIECE = 16 << 10, PIECES = 16 };
+
+typedef ssize_t copy_fn(pid_t pid, const struct iovec *own, unsigned long own_count, const struct iovec *theirs,
+			unsigned long their_count, unsigned long flags);
+
+/* For the pieces that each rank sends. */
+static char (*pools)[PIECES][PIECE];
+static long sent, received, pieces_sent, pieces_received;
+
+static void tell(struct line *line, long value)
+{
+	atomic_store_explicit(&line->value, value, memory_order_release);
+}
+
+static void wait_for(struct line *line, long value)
+{
+	while (atomic_load_explicit(&line->value, memory_order_acquire) < value)
+		;
+}
+
+/* The bytes that the receiver reads out of the sender's buffer, from the front. */
+static size_t part_to_read(void)
+{
+	if (options.loop == WRITING)
+		return 0;
+	return options.loop == READING ? options.size : options.size / 2 & ~(size_t) (PAGE - 1);
+}
+
+/* Both ranks have their buffers at the same addresses. */
+static void copy_part(copy_fn *copy, char *own, char *theirs, size_t size)
+{
+	struct iovec here = { own, size }, there = { theirs, size };
+
+	MUST(size == 0 || copy(shared->pids[!rank], &here, 1, &there, 1, 0) == (ssize_t) size);
+}
+
+static void pass_memory(size_t at)
+{
+	size_t read = part_to_read(), done, size;
+
+	tell(&shared->announced[rank], ++sent);
+	if (options.loop != POOLED) {
+		copy_part(process_vm_writev, out + at + read, in + at + read, options.size - read);
+		tell(&shared->written[rank], sent);
+		return;
+	}
+	for (done = 0; done < options.size; done += size) {
+		size = options.size - done < PIECE ? options.size - done : PIECE;
+		wait_for(&shared->drained[rank], pieces_sent - (PIECES - 1));
+		memcpy(pools[rank][pieces_sent % PIECES], out + at + done, size);
+		tell(&shared->filled[rank], ++pieces_sent);
+	}
+}
+
+static void take_memory(size_t at)
+{
+	size_t read = part_to_read(), done, size;
+
+	wait_for(&shared->announced[!rank], ++received);
+	if (options.loop != POOLED) {
+		copy_part(process_vm_readv, in + at, out + at, read);
+		wait_for(&shared->written[!rank], read < options.size ? received : 0);
+		return;
+	}
+	for (done = 0; done < options.size; done += size) {
+		size = options.size - done < PIECE ? options.size - done : PIECE;
+		wait_for(&shared->filled[!rank], pieces_received + 1);
+		memcpy(in + at + done, pools[!rank][pieces_received % PIECES], size);
+		tell(&shared->drained[!rank], ++pieces_received);
+	}
+}
+
+static void trips(void *state, long count)
+{
+	size_t at = 0;
+
+	(void) state;
+	while (count-- > 0) {
+		if (rank == 1) {
+			take_memory(at);
+			read_slot(0, sequence);
+		}
+		write_slot(0, sequence);
+		pass_memory(at);
+		if (rank == 0) {
+			take_memory(at);
+			read_slot(0, sequence);
+		}
+		sequence++;
+		at = next_place(at);
+	}
+}
+
+static void memory_windows(void *state, long count)
+{
+	int i;
+
+	(void) state;
+	while (count-- > 0) {
+		for (i = 0; i < options.window; i++) {
+			if (rank == 1)
+				write_slot(i, sequence + (uint64_t) i);
+			(rank == 1 ? pass_memory : take_memory)((size_t) i * stride);
+			if (rank == 0)
+				read_slot(i, sequence + (uint64_t) i);
+		}
+		sequence += (uint64_t) options.window;
+		if (rank == 0)
+			tell(&shared->answered, (long) sequence);
+		else
+			wait_for(&shared->answered, (long) sequence);
+	}
+}
+
+static void run_memory(void)
+{
+	int ping = !strcmp(options.pattern, "latency");
+	int slots = ping ? 1 : options.window;
+	struct sample sample;
+
+	MUST(options.loop >= READING);
+	stride = payload_stride();
+	in = alloc_payload(slots);
+	out = alloc_payload(slots);
+	pools = mmap(NULL, 2 * sizeof(*pools), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	MUST(pools != MAP_FAILED);
+	rank = spawn(2);
+	fill_kept(out, slots, rank);
+	barrier();
+	sample = measure(ping ? trips : memory_windows, NULL, rank);
+	if (ping || rank == 0)
+		check_whole(in + (size_t) (slots - 1) * stride, payload_seed(sequence - 1, !rank));
+	if (rank == 0)
+		print_result(ping ? sample.elapsed / sample.count / 2 :
+			sample.count * options.window * (double) options.size / sample.elapsed, sample);
+	finish(rank);
+}
+
 /* ---- memory ---- */
 
 static void copies(void *state, long count)
@@ -273,8 +415,7 @@ static void run_copy(void)
 	fill_kept(out, 1, 0);
 	sample = measure(copies, NULL, 0);
 	MUST(!memcmp(in, out, options.size));
-	print_result(strcmp(options.pattern, "copy") ? sample.count * (double) options.size / sample.elapsed :
-		sample.elapsed / sample.count, sample);
+	print_result(sample.count * (double) options.size / sample.elapsed, sample);
 }
 
 static void run_line(void)
@@ -294,8 +435,10 @@ int main(int argc, char **argv)
 	parse_options(argc, argv);
 	if (!strcmp(options.pattern, "line"))
 		run_line();
-	else if (!strcmp(options.pattern, "copy") || !strcmp(options.pattern, "copy-rate"))
+	else if (!strcmp(options.pattern, "copy-rate"))
 		run_copy();
+	else if (!strcmp(options.provider, "shm"))
+		run_memory();
 	else if (!strcmp(options.pattern, "latency") || !strcmp(options.pattern, "rate") || !strcmp(options.pattern, "stream"))
 		run_socket();
 	else

@@ -126,7 +126,7 @@ void parse_options(int argc, char **argv)
 		case COMPLETION: options.completion = choice(name, optarg, "send|inject|selective"); break;
 		case WAIT: options.wait = choice(name, optarg, "spin|sread|fd"); break;
 		case PROGRESS: options.progress = choice(name, optarg, "manual|auto"); break;
-		case LOOP: options.loop = choice(name, optarg, "busy|blocking|batched"); break;
+		case LOOP: options.loop = choice(name, optarg, "busy|blocking|batched|reading|writing|both|pooled"); break;
 		case YIELD: options.yield = number(name, optarg, 0, 1L << 40); break;
 		case COUNT: options.count = number(name, optarg, 1, 1L << 40); break;
 		case MILLISECONDS: options.milliseconds = (double) number(name, optarg, 1, 60000); break;
@@ -199,6 +199,8 @@ int spawn(int count)
 		if (getppid() != parent)
 			_exit(1);
 	}
+	if (rank < 2)
+		shared->pids[rank] = getpid();
 	participant = rank * options.threads;
 	pin(count == 2 && options.threads == 1 ? rank : -1);
 	return rank;
@@ -287,11 +289,20 @@ struct sample measure(run_fn *run, void *state, int rank)
 			count = took > 1e3 ? (long) ((double) count * 25e3 / took) + 1 : count * 8;
 		count = (long) ((double) count * options.milliseconds * 1e3 / took) + 1;
 	}
-	if (bracketed)
-		sample.before = line_latency(rank, 20000);
-	sample.elapsed = timed(run, state, count);
-	if (bracketed)
-		sample.after = line_latency(rank, 20000);
+	for (;;) {
+		if (bracketed)
+			sample.before = line_latency(rank, 20000);
+		sample.elapsed = timed(run, state, count);
+		if (bracketed)
+			sample.after = line_latency(rank, 20000);
+		/*
+		 * What is slow only at first, such as memory that the host has to provide, may have made
+		 * the sample short.
+		 */
+		if (options.count || sample.elapsed >= options.milliseconds * 500)
+			break;
+		count = (long) ((double) count * options.milliseconds * 1e3 / sample.elapsed) + 1;
+	}
 	sample.count = (double) count;
 	return sample;
 }

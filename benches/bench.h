@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #define COLD_SPAN	((size_t) 64 << 20)
 #define MUST(what)	do { if (!(what)) fail(__FILE__, __LINE__, #what); } while (0)
@@ -37,8 +38,11 @@ enum buffers { KEPT, WRITTEN, READ, COLD, APART };
 enum completion { SEND, INJECT, SELECTIVE };
 enum wait { SPIN, SREAD, FD };
 enum progress { MANUAL, AUTO };
-/* Ways to drive a bare socket. */
-enum loop { BUSY, BLOCKING, BATCHED };
+/*
+ * Ways to drive a bare socket; and ways between two buffers of a host: the receiver reads, the sender
+ * writes, both copy a half each, or both copy through a pool.
+ */
+enum loop { BUSY, BLOCKING, BATCHED, READING, WRITING, BOTH, POOLED };
 
 struct options {
 	const char *provider, *pattern;
@@ -75,6 +79,9 @@ struct shared {
 	double start, end[MAX_PROCESSES], result, gaps[MAX_PROCESSES];
 	char names[2][MAX_THREADS][MAX_PEERS][NAME_SIZE];
 	char crowd[MAX_PROCESSES][NAME_SIZE];
+	/* Numbers of messages, and of pieces of them in a pool, from each rank to the other. */
+	struct line announced[2], written[2], filled[2], drained[2], answered;
+	pid_t pids[2];
 	/* Addresses and keys of the memory that each rank exposes. */
 	struct { uint64_t addr, key; } memory[2];
 };

@@ -455,8 +455,9 @@ impl Case {
         match (self.provider, pattern) {
             (Provider::Shm, Pattern::Latency) if waits => Vec::new(),
             (Provider::Shm, Pattern::Latency) if self.size <= 64 => vec![options("line", &[])],
-            (Provider::Shm, Pattern::Latency) => vec![options("copy", &[])],
-            (Provider::Shm, Pattern::Stream) => vec![options("copy-rate", &[])],
+            (Provider::Shm, Pattern::Latency | Pattern::Stream) => ["reading", "writing", "both", "pooled"]
+                .map(|way| options(pattern.word(), &["--provider", "shm", "--loop", way]))
+                .to_vec(),
             (Provider::Shm, _) => Vec::new(),
             (_, Pattern::Latency) if waits => sockets(&["blocking"]),
             (_, Pattern::Latency) => sockets(&["busy", "blocking"]),
@@ -565,6 +566,18 @@ mod tests {
         assert_eq!(loops(&spins), ["busy", "blocking"]);
         assert_eq!(loops(&Case { wait: Wait::Fd, ..spins }), ["blocking"]);
         assert!(Case { wait: Wait::Fd, provider: Provider::Shm, ..spins }.bare().is_empty());
+    }
+
+    #[test]
+    fn a_large_payload_within_a_host_is_compared_with_every_way_between_two_processes() {
+        let stream = Case::new(Section::Streams, Provider::Shm, Pattern::Stream, 64 * KIB);
+        let read = Case { pattern: Pattern::Read, ..stream };
+        for case in [stream, read] {
+            let ways = case.bare();
+            assert!(ways.iter().all(|way| way.windows(2).any(|words| words == ["--pattern", "stream"])), "{ways:?}");
+            let loops: Vec<_> = ways.iter().filter_map(|way| way.last().map(String::as_str)).collect();
+            assert_eq!(loops, ["reading", "writing", "both", "pooled"]);
+        }
     }
 
     #[test]
