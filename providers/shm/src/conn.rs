@@ -117,9 +117,9 @@ impl Conn {
             let is_over = self.peer.life.as_ref().is_some_and(|life| life.is_over());
             is_over || self.cma.peer().is_none_or(Process::has_ended)
         };
-        let shared = self.receiver.take_shared(self.presence.own_window(), is_dead);
-        let was_late = shared.as_ref().is_some_and(|(_, late)| *late);
-        for target in shared.map(|(target, _)| target).into_iter().chain(self.receiver.take_target()) {
+        let words = |number| self.presence.own_window(number);
+        let (arriving, was_late) = self.receiver.take_arriving(words, is_dead);
+        for target in arriving.into_iter().chain(self.receiver.take_target()) {
             events.handle_recv_retry(link, target);
         }
         for CmaLoan { token, buffer, .. } in self.cma.take_all_back() {

@@ -3,14 +3,15 @@
 //! do not fit into lines. The initiator creates it.
 //!
 //! ```text
-//! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128 · window 2 × u64 @192 (`window.rs`)
-//! 256    side 1: the same
+//! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128
+//!        4 windows of 2 × u64 each @192, @256, @320, @384 (`window.rs`)
+//! 512    side 1: the same
 //! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
 //!        pool of side 0 · pool of side 1, equally long, up to the end
 //! ```
 #![allow(unsafe_code)]
 
-use crate::window::Words;
+use crate::window::{WINDOWS, Words};
 use core::ptr::NonNull;
 use ofi_memory::Shared;
 use ofi_os::descriptor::PrivateFd;
@@ -26,7 +27,7 @@ const LINE: usize = WORDS * size_of::<u64>();
 const RING: usize = LINES as usize * LINE;
 const RINGS: usize = PAGE;
 const POOLS: usize = RINGS + 2 * RING;
-const SIDE: usize = 256;
+const SIDE: usize = 512;
 /// The smallest and the largest pool that this side makes or accepts, in bytes.
 const POOL: core::ops::RangeInclusive<usize> = 64 << 10..=64 << 20;
 
@@ -61,9 +62,13 @@ enum Word {
     Consumed = 0,
     Asleep = 64,
     Gone = 128,
+    /// The first window's; the others follow at [`WINDOW`] each.
     Claims = 192,
     Finished = 200,
 }
+
+/// Bytes from one window to the next: a line of a cache, as both sides write to it.
+const WINDOW: usize = 64;
 
 impl Region {
     /// Creates a region, and the descriptor that the peer attaches.
@@ -108,12 +113,15 @@ impl Region {
         unsafe { self.word(side, Word::Gone).as_ref() }
     }
 
-    /// The words of the window that a side opens.
-    pub(crate) fn window(&self, side: Side) -> Words<'_> {
+    /// The words of the window that a side opens for the payload of that number.
+    pub(crate) fn window(&self, side: Side, number: u32) -> Words<'_> {
+        let at = (number % WINDOWS) as usize * WINDOW;
         let [claims, finished] = [Word::Claims, Word::Finished].map(|word| {
+            // SAFETY: the first page is mapped, the words of each window lie in it.
+            let word = unsafe { self.word(side, word).byte_add(at) };
             // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both
             // processes.
-            unsafe { self.word(side, word).as_ref() }
+            unsafe { word.as_ref() }
         });
         Words { claims, finished }
     }

@@ -4,6 +4,9 @@
 //! nothing up, both end at about the same time, and the memory is free once no claimed part is
 //! unfinished.
 //!
+//! When several payloads wait, the receiver opens windows for the next ones before it reads its
+//! part of the first, so that neither side waits for the other between two of them.
+//!
 //! Two words of the link's memory, on the receiver's side. They count units ([`unit_of`]):
 //!
 //! ```text
@@ -15,15 +18,18 @@ use core::ops::Range;
 use ofi_engine::wire::frame::Violation;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 
+/// Windows that a side may have open at a time: payloads that follow each other use them in turn.
+pub(crate) const WINDOWS: u32 = 4;
+
 /// The least that a side claims, in bytes, while there is as much: a system call takes a small part
 /// of the copy's time.
 const LEAST: usize = 32 << 10;
 /// The most that a side claims at a time, in bytes: a sender that is stopped has at most as much to
 /// write afterwards, and the sides of a long payload end close to each other.
 const MOST: usize = 1 << 20;
-/// The longest payload of which the sender claims all that is left: another system call would take
-/// longer than the one side waits for the other.
-const SHORT: usize = 256 << 10;
+/// The longest payload whose window may open before its turn, and of which the sender claims all
+/// that is left: another system call would take longer than the one side waits for the other.
+pub(crate) const SHORT: usize = 256 << 10;
 
 /// Attempts to claim a part. Each side claims some twenty parts of a payload at most, so one that
 /// keeps the other from it for longer is hostile.
@@ -172,6 +178,12 @@ impl OpenWindow {
             }
         }
         Err(DAMAGED)
+    }
+
+    /// Whether nothing is free any more.
+    pub(crate) fn is_taken(&self, words: Words<'_>) -> bool {
+        let Word { first, second, .. } = Word::of(words.claims.load(Ordering::Relaxed));
+        first >= second
     }
 
     /// Lets the sender claim nothing more.

@@ -105,7 +105,7 @@ impl Peer {
         let secret = rng.u128(..).to_le_bytes().to_vec();
         let at = if rng.u8(0..4) > 0 { secret.as_ptr().addr() as u64 } else { rng.u64(..) };
         let mut message =
-            [&b"OFIshm\x02"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
+            [&b"OFIshm\x03"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
         message.truncate(rng.usize(0..4 * message.len()));
         let memory = sealed(rng.usize(1..3) * 4096);
         // A full socket drops the message.
@@ -254,7 +254,7 @@ fn lender(victim: &mut Side) -> Peer {
     peer.secrets.push(vec![7u8; 16]);
     let secret = &peer.secrets[0];
     let at = secret.as_ptr().addr() as u64;
-    let message = [&b"OFIshm\x02"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
+    let message = [&b"OFIshm\x03"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
     peer.socket.send(&to, &message, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();
@@ -317,7 +317,7 @@ fn a_payload_that_was_taken_back_is_not_delivered() {
     // A short message behind it, and the gone word of the peer, before the victim polls.
     peer.write_line(3, INLINE << 40 | 16 << 32 | 8, &[1 | 1 << 8, 1, 9]);
     let (_, memory) = peer.memory.as_ref().unwrap();
-    memory.write(256 + 128, &1u64.to_le_bytes());
+    memory.write(512 + 128, &1u64.to_le_bytes());
     peer.write_part(2, DIRECT, bytes.as_ptr().addr() as u64, 77);
     let (mut got, mut failed) = (Vec::new(), Vec::new());
     while got.len() + failed.len() < 2 {

@@ -229,8 +229,8 @@ fn name() -> String {
 #[test]
 fn a_link_that_was_lost_takes_no_later_one_along() {
     /// The words of the acceptor: lines read, and gone.
-    const READ: usize = 256;
-    const GONE: usize = 256 + 128;
+    const READ: usize = 512;
+    const GONE: usize = 512 + 128;
     let name = name();
     let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     let (mut a, mut b) = (Node::open(), Node::open());
@@ -271,7 +271,7 @@ fn a_bitmap_that_was_lost_on_the_way_is_asked_for() {
     let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     let mut a = Node::open();
     let number = [5; 8];
-    let head = |kind: u8| [&b"OFIshm\x02"[..], &[kind], &[7; 16], &number].concat();
+    let head = |kind: u8| [&b"OFIshm\x03"[..], &[kind], &[7; 16], &number].concat();
     // The offer of a bitmap for a link that its sender asked for, without a descriptor.
     let bitmap = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
     let Addr::Name(to) = a.transport.local_addr() else { panic!("a name") };

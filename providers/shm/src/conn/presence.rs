@@ -71,14 +71,14 @@ impl Presence {
         lines::was_woken(self.region.asleep(self.side))
     }
 
-    /// The words of the window that this side opens.
-    pub(super) fn own_window(&self) -> Words<'_> {
-        self.region.window(self.side)
+    /// The words of the window that this side opens for the payload of that number.
+    pub(super) fn own_window(&self, number: u32) -> Words<'_> {
+        self.region.window(self.side, number)
     }
 
-    /// The words of the window that the other side opens.
-    pub(super) fn their_window(&self) -> Words<'_> {
-        self.region.window(self.side.other())
+    /// The same of the other side.
+    pub(super) fn their_window(&self, number: u32) -> Words<'_> {
+        self.region.window(self.side.other(), number)
     }
 
     /// Marks this side as gone.

@@ -8,16 +8,17 @@ use super::{Conn, Out, ReadError, State};
 use crate::chooser::Way;
 use crate::cma::{Classes, is_large};
 use crate::region::{Pool, Region, Ring, Side};
-use crate::window::Words;
 use ofi_engine::transport::{Disposition, Incoming, LinkEvents, LinkId, RecvTarget};
 use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::wire::hello;
 use ofi_sync::lines::{BODY, Reader};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+mod arriving;
 mod cma;
 
-use cma::Shared;
+use arriving::Arriving;
 
 /// Lines read from a link before others have their turn.
 const READS: usize = 64;
@@ -41,24 +42,24 @@ pub(super) struct Receiver {
     reader: Reader<Ring>,
     pool: Pool,
     coming: Option<Coming>,
-    /// The payload whose last part the sender copies.
-    shared: Option<Shared>,
+    /// The payloads that come out of the sender's memory.
+    arriving: VecDeque<Arriving>,
 }
 
 impl Receiver {
     /// Reads what `writer` sends.
     pub(super) fn new(region: &Arc<Region>, writer: Side) -> Self {
-        Self { reader: Reader::new(region.ring(writer)), pool: region.pool(writer), coming: None, shared: None }
+        Self {
+            reader: Reader::new(region.ring(writer)),
+            pool: region.pool(writer),
+            coming: None,
+            arriving: VecDeque::new(),
+        }
     }
 
     /// Returns the target of the payload that is arriving through the pool. The link is at its end.
     pub(super) fn take_target(&mut self) -> Option<RecvTarget> {
         self.coming.take().and_then(|coming| coming.target)
-    }
-
-    /// The same of one that both sides copy, and whether its sender was late with its part.
-    pub(super) fn take_shared(&mut self, window: Words<'_>, is_dead: impl Fn() -> bool) -> Option<(RecvTarget, bool)> {
-        self.shared.take().map(|shared| shared.into_target(window, is_dead))
     }
 
     /// Consumes a line.
@@ -74,25 +75,28 @@ impl Receiver {
 }
 
 impl Conn {
-    /// Whether there is something to read: a payload whose last part the sender still writes comes
-    /// before the lines behind it.
+    /// Whether there is something to read. The payloads that are arriving come before the lines
+    /// behind them.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
-        match &self.receiver.shared {
-            Some(shared) => shared.is_written(self.presence.own_window()),
-            None => self.receiver.reader.is_ready(),
+        if self.receiver.arriving.is_empty() {
+            self.receiver.reader.is_ready()
+        } else {
+            self.receiver.can_bring(|number| self.presence.own_window(number))
         }
     }
 
     /// Reads lines, at most [`READS`] and about [`BYTES`]. True if there were any.
     #[inline(always)]
     pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
-        let ends = self.receiver.shared.is_some();
-        if ends && !self.end_shared(link, events)? {
-            // No frame comes before the payload that is arriving.
-            return Ok(false);
+        let (mut lines, mut bytes, mut any) = (0, 0, false);
+        if !self.receiver.arriving.is_empty() {
+            (bytes, any) = self.bring(link, events)?;
+            if !self.receiver.arriving.is_empty() {
+                // No frame comes before the payloads that are arriving.
+                return Ok(any);
+            }
         }
-        let (mut lines, mut bytes) = (0, 0);
         let mut next = self.receiver.reader.head();
         while let Some(word) = next
             && lines < READS
@@ -104,13 +108,13 @@ impl Conn {
             lines += 1;
             if !self.read_short(link, word, events)? {
                 bytes += self.read_any(link, word, ours, events)?;
-                if bytes >= BYTES || self.receiver.shared.is_some() {
+                if bytes >= BYTES || !self.receiver.arriving.is_empty() {
                     break;
                 }
             }
             next = self.receiver.reader.head();
         }
-        Ok(lines > 0 || ends)
+        Ok(lines > 0 || any)
     }
 
     /// Reads a frame that fits into one line. False, with nothing done, if the line is anything
@@ -170,12 +174,12 @@ impl Conn {
             }
             KIND_HELLO => self.read_hello(link, len, &body, ours, events)?,
             KIND_DIRECT => {
-                bytes = len;
                 self.read_cma(link, header, len, &body, events)?;
+                (bytes, _) = self.bring(link, events)?;
             }
             KIND_OFFER => {
-                bytes = len;
                 self.read_offer(link, header, len, &body, events)?;
+                (bytes, _) = self.bring(link, events)?;
             }
             KIND_ABSENT => self.read_absent(link, header, len, &body, events)?,
             KIND_OUTCOME => self.read_outcome(link, body[0], body[1], events)?,
@@ -189,8 +193,7 @@ impl Conn {
                     _ => return Err(Violation("an unsolicited cross-memory attach permission").into()),
                 }
             }
-            // The other side waits for what this one has copied: it is told before anything else.
-            KIND_WINDOW => bytes = if self.read_window(len, &body)? { BYTES } else { 0 },
+            KIND_WINDOW => bytes = self.read_window(len, &body)?,
             KIND_END => {
                 self.receiver.advance_now();
                 return Err(ReadError::Ended);

@@ -1,5 +1,6 @@
 //! Payloads that both sides copy, with a sender that takes each step when the test says so.
 
+use super::line::{KIND_OUTCOME, KIND_WINDOW};
 use super::{Conn, Peer, State};
 use crate::cma::{Cma, CmaMode};
 use crate::region::{Region, Side};
@@ -8,12 +9,15 @@ use ofi_core::Addr;
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Token, Verdict};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_memory::{Buffer, Chunk};
+use ofi_sync::lines::Reader;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 const LINK: LinkId = LinkId(0);
 const LEN: usize = (1 << 20) - 99;
+/// That of messages whose windows open ahead.
+const SHORT: usize = (64 << 10) - 99;
 /// What each end reads to see that the other's memory is that of this process.
 static SECRET: [u8; 16] = *b"of this process.";
 /// The number of the first payload that a side lends.
@@ -42,9 +46,14 @@ impl LinkEvents for Events {
     fn handle_connected(&mut self, _: LinkId, _: &[u8]) -> Result<(), Down> {
         unreachable!("the link is open")
     }
-    fn handle_frame(&mut self, _: LinkId, _: &[u8], _: Incoming<'_>) -> Result<Disposition, Violation> {
-        self.seen.push(Event::Frame);
-        Ok(Disposition::Done)
+    fn handle_frame(&mut self, link: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
+        match payload {
+            Incoming::Streaming(take) => self.handle_offer(link, header, take),
+            Incoming::Complete(_) => {
+                self.seen.push(Event::Frame);
+                Ok(Disposition::Done)
+            }
+        }
     }
     fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
         let buffer = Buffer::Owned(vec![1; take]);
@@ -103,13 +112,29 @@ impl Ends {
         Self { from, to, region, events: Events::default() }
     }
 
-    /// The sender offers the first bytes.
+    /// The sender offers the first [`LEN`] bytes.
     fn offer(&mut self, bytes: Vec<u8>) {
-        let (len, info) = (LEN, MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false });
-        let header = Frame::Rts { id: 0, len: len as u64, info }.encode();
+        self.lend(bytes, LEN, true);
+    }
+
+    /// The sender lends the first `len` bytes, of a message with its RTS or of a data frame.
+    fn lend(&mut self, bytes: Vec<u8>, len: usize, is_offer: bool) {
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+        let frame = if is_offer { Frame::Rts { id: 0, len: len as u64, info } } else { Frame::Data { token: 0 } };
         let mut buffer = Some(Buffer::Owned(bytes));
         let mut payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(0), inject: false };
-        assert!(self.from.sender.send_cma(&mut self.from.cma, &header, &mut payload, true));
+        assert!(self.from.sender.send_cma(&mut self.from.cma, &frame.encode(), &mut payload, is_offer));
+    }
+
+    /// The kinds of the lines that the receiver has sent.
+    fn kinds_of_answers(&self) -> Vec<u64> {
+        let mut reader = Reader::new(self.region.ring(Side::Acceptor));
+        let next = || {
+            let (head, _) = reader.read()?;
+            reader.advance(1);
+            Some(head >> 40)
+        };
+        std::iter::from_fn(next).collect()
     }
 
     /// The receiver's answers reach the sender. Returns what the sender sees.
@@ -120,15 +145,16 @@ impl Ends {
         events.seen
     }
 
-    /// The receiver reads, while the sender claims the end of the window as soon as it opens.
-    fn read_with_claim(&mut self) -> Option<Claim> {
+    /// The receiver reads, while the sender claims the end of the window for the payload of that
+    /// number and length as soon as it opens.
+    fn read_with_claim(&mut self, number: u32, len: usize) -> Option<Claim> {
         let Self { to, region, events, .. } = self;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
-                let words = region.window(Side::Acceptor);
+                let words = region.window(Side::Acceptor, number);
                 loop {
-                    let claim = PeerWindow::new(NUMBER, LEN).claim(words);
+                    let claim = PeerWindow::new(number, len).claim(words);
                     if claim.is_some() || over.load(Ordering::Relaxed) {
                         return claim;
                     }
@@ -147,7 +173,7 @@ fn ends_that_wait(bytes: &[u8]) -> (Ends, Claim) {
     for _ in 0..10_000 {
         let mut ends = Ends::new();
         ends.offer(bytes.to_vec());
-        if let Some(claim) = ends.read_with_claim() {
+        if let Some(claim) = ends.read_with_claim(NUMBER, LEN) {
             return (ends, claim);
         }
     }
@@ -173,7 +199,7 @@ fn a_payload_arrives_when_the_sender_has_finished_its_part() {
             let (process, part) = (ends.to.cma.peer().unwrap(), claim.bytes.clone());
             assert!(process.write(ends.events.target + part.start, &[Chunk::of(&bytes[part])]));
         }
-        PeerWindow::new(NUMBER, LEN).finish(ends.region.window(Side::Acceptor), &claim, written);
+        PeerWindow::new(NUMBER, LEN).finish(ends.region.window(Side::Acceptor, NUMBER), &claim, written);
         assert!(ends.to.has_news());
         assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
         assert!(ends.events.seen == [Event::Arrived(bytes), Event::Frame], "written: {written}");
@@ -188,10 +214,63 @@ fn payloads_that_are_read_together_have_a_window_each() {
     ends.offer(message());
     assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     assert_eq!(ends.events.seen.len(), 2);
-    let last = ends.region.window(Side::Acceptor).claims.load(Ordering::Relaxed) >> 32;
-    assert_eq!(last, u64::from(NUMBER) + 1, "what waits to be sent keeps no window from opening");
+    for number in [NUMBER, NUMBER + 1] {
+        let opened = ends.region.window(Side::Acceptor, number).claims.load(Ordering::Relaxed) >> 32;
+        assert_eq!(opened, u64::from(number), "what waits to be sent keeps no window from opening");
+    }
     assert!(ends.to.must_notify);
     assert_eq!(ends.answer(), [Event::Sent, Event::Sent]);
+}
+
+#[test]
+fn windows_of_short_offers_open_before_the_first_is_copied() {
+    const W: u64 = KIND_WINDOW;
+    const O: u64 = KIND_OUTCOME;
+    let kinds = |payloads: &[(usize, bool)]| {
+        let mut ends = Ends::new();
+        for (len, is_offer) in payloads {
+            ends.lend(message(), *len, *is_offer);
+        }
+        while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+        assert_eq!(ends.events.seen.len(), payloads.len());
+        for (seen, (len, _)) in ends.events.seen.iter().zip(payloads) {
+            assert!(*seen == Event::Arrived(message()[..*len].to_vec()));
+        }
+        ends.kinds_of_answers()
+    };
+    assert_eq!(kinds(&[(SHORT, true); 5]), [W, W, W, W, O, W, O, O, O, O]);
+    assert_eq!(kinds(&[(LEN, true), (SHORT, true)]), [W, O, W, O], "behind a long one");
+    assert_eq!(kinds(&[(SHORT, true), (LEN, true)]), [W, O, W, O], "a long one");
+    assert_eq!(kinds(&[(SHORT, false), (SHORT, true)]), [W, O, W, O], "a frame's payload is the only one");
+    assert_eq!(kinds(&[(SHORT, true), (SHORT, false)]), [W, O, W, O]);
+}
+
+#[test]
+fn payloads_end_in_the_order_of_their_lines() {
+    for written in [true, false] {
+        let bytes = message();
+        let (mut ends, claim) = (0..10_000)
+            .find_map(|_| {
+                let mut ends = Ends::new();
+                (0..3).for_each(|_| ends.lend(bytes.clone(), SHORT, true));
+                ends.read_with_claim(NUMBER + 1, SHORT).map(|claim| (ends, claim))
+            })
+            .expect("the sender comes before the receiver has read everything");
+        let arrived = || Event::Arrived(bytes[..SHORT].to_vec());
+        assert!(ends.events.seen == [arrived()], "the third waits for the second");
+        assert!(!ends.to.has_news());
+        PeerWindow::new(NUMBER + 1, SHORT).finish(ends.region.window(Side::Acceptor, NUMBER + 1), &claim, written);
+        assert!(ends.to.has_news());
+        if !written {
+            assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+            assert!(ends.events.seen == [arrived(), arrived(), arrived()]);
+            continue;
+        }
+        // The link may end instead.
+        ends.events.seen.clear();
+        assert!(!ends.to.abandon(LINK, &mut ends.events), "the sender was not late");
+        assert!(ends.events.seen == [Event::Retry, Event::Retry]);
+    }
 }
 
 #[test]
@@ -210,7 +289,7 @@ fn a_receiver_that_sleeps_is_told_of_the_senders_part() {
     let mut ends = Ends::new();
     let bytes = message();
     ends.offer(bytes.clone());
-    let words = ends.region.window(Side::Acceptor);
+    let words = ends.region.window(Side::Acceptor, NUMBER);
     let mut window = OpenWindow::open(words, NUMBER, LEN, Share::default());
     let target = vec![1; LEN];
     ends.to.sender.tell_window(NUMBER, target.as_ptr().addr(), LEN);
@@ -244,7 +323,7 @@ fn a_payload_has_one_window() {
 fn a_window_into_missing_memory_is_left_to_the_receiver() {
     let mut ends = Ends::new();
     ends.offer(message());
-    let words = ends.region.window(Side::Acceptor);
+    let words = ends.region.window(Side::Acceptor, NUMBER);
     let mut window = OpenWindow::open(words, NUMBER, LEN, Share::default());
     ends.to.sender.tell_window(NUMBER, 8, LEN);
     assert!(ends.from.read(LINK, true, &mut Events::default()).unwrap());

@@ -1,67 +1,17 @@
 //! The lines of cross-memory attach (`cma.rs`): payloads in the sender's memory, and the outcomes
 //! of those that this side lent.
 
-use super::Receiver;
-use crate::chooser::Way;
+use super::arriving::Arriving;
 use crate::cma::{self, CmaLoan, Outcome};
 use crate::conn::{Conn, Large, Out, ReadError};
-use crate::window::{OpenWindow, PeerWindow, Words};
+use crate::window::PeerWindow;
 use ofi_core::{Cause, Errno, Instant};
-use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId};
 use ofi_engine::wire::frame::{Frame, HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_os::process;
 use ofi_sync::lines::{BODY, order_own};
-use std::time::Duration;
 
 const INVALID: Violation = Violation("a payload with an invalid length, offset or state");
-
-/// How long a link that ends waits for the last part of a sender that lives. A part takes
-/// microseconds, or until a sender that does not run has the core again. One that is stopped may
-/// write afterwards, as one that may write to this process's memory could do anyway. After one that
-/// was late the transport opens no more windows, so that a hostile peer cannot hold it up again.
-const LAST_PART: Duration = Duration::from_secs(5);
-
-/// Looks at a sender that is writing its last part, before the caller does something else.
-const SPINS: u32 = 50;
-
-/// A payload that both sides copy: this one has claimed all that it will.
-#[derive(Debug)]
-pub(super) struct Shared {
-    window: OpenWindow,
-    target: RecvTarget,
-    /// Its address in the sender's memory.
-    from: usize,
-    len: usize,
-    /// This side could read its part.
-    whole: bool,
-}
-
-impl Shared {
-    /// Whether the sender has finished what it has claimed.
-    pub(super) fn is_written(&self, words: Words<'_>) -> bool {
-        self.window.outcome(words).is_some()
-    }
-
-    /// The receive target, once the sender writes to it no more: it has reported its part, or its
-    /// process is dead. Also after [`LAST_PART`]; then true. The link is at its end.
-    pub(super) fn into_target(mut self, words: Words<'_>, is_dead: impl Fn() -> bool) -> (RecvTarget, bool) {
-        self.window.close(words);
-        let start = ofi_os::clock::now();
-        while !self.is_written(words) && !is_dead() {
-            if ofi_os::clock::now().since(start) >= LAST_PART {
-                return (self.target, true);
-            }
-            std::thread::yield_now();
-        }
-        (self.target, false)
-    }
-}
-
-impl Receiver {
-    fn shared_is_written(&self, words: Words<'_>) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.is_written(words))
-    }
-}
 
 impl Conn {
     /// Reads a payload out of the sender's memory.
@@ -75,7 +25,7 @@ impl Conn {
     ) -> Result<(), ReadError> {
         let from = self.address_of(body)?;
         match self.place(link, header, len, body, events)? {
-            Disposition::Into(target) => self.copy(link, (from, body[HEADER_WORDS + 1], len), target, events),
+            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, false)?),
             Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Taken),
         }
     }
@@ -95,7 +45,7 @@ impl Conn {
         }
         let bytes = body.map(u64::to_ne_bytes);
         match events.handle_offer(link, &bytes.as_flattened()[..header], len)? {
-            Disposition::Into(target) => self.copy(link, (from, body[HEADER_WORDS + 1], len), target, events),
+            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, true)?),
             Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Declined),
         }
     }
@@ -109,123 +59,48 @@ impl Conn {
         usize::try_from(body[HEADER_WORDS]).map_err(|_| Violation("an invalid address"))
     }
 
-    /// Copies a payload of `len` bytes at `from` of the sender's memory to its target: alone, or
-    /// together with the sender.
-    fn copy(
-        &mut self,
-        link: LinkId,
-        (from, number, len): (usize, u64, usize),
-        mut target: RecvTarget,
-        events: &mut impl LinkEvents,
-    ) -> Result<(), ReadError> {
-        let Some(process) = self.cma.peer() else { return Ok(()) };
-        let ends = from.checked_add(len).is_some();
-        if ends
-            && target.take == len
-            && target.buffer.is_one_piece()
-            && self.cma.shares(len)
-            && let Ok(place) = u32::try_from(number)
-            && self.presence.is_attentive()
-            && self.sender.has_room_for_window()
-        {
-            let words = self.presence.own_window();
-            let mut window = OpenWindow::open(words, place, len, self.cma.share_of(len));
-            self.sender.tell_window(place, target.buffer.address() + target.at, len);
-            self.presence.hint();
-            // Of the whole payload, as the parts differ from one to the next.
-            let mut whole = process.is_present(from, len);
-            let claimed = loop {
-                if !whole {
-                    break Ok(());
-                }
-                match window.claim(words) {
-                    Ok(Some(bytes)) => whole = cma::read_part(process, from, &mut target, bytes),
-                    Ok(None) => break Ok(()),
-                    Err(damage) => break Err(damage),
-                }
-            };
-            if !whole {
-                window.close(words);
-            }
-            // The link's end gives the target back, after a violation too.
-            self.receiver.shared = Some(Shared { window, target, from, len, whole });
-            claimed?;
-            if self.receiver.shared.as_ref().is_some_and(|shared| shared.window.has_sender()) {
-                let waits = !self.receiver.shared_is_written(words);
-                self.cma.adapt_share(len, waits);
-                for _ in 0..SPINS {
-                    if self.receiver.shared_is_written(words) {
-                        break;
-                    }
-                    core::hint::spin_loop();
-                }
-            }
-            self.end_shared(link, events)?;
-            return Ok(());
-        }
-        let whole = cma::read(process, from, &mut target);
-        self.end_read(link, (number, len), (target, whole, false), events)
-    }
-
-    /// Ends a payload that both sides copy. False while the sender has claimed bytes that it has
-    /// not written.
-    pub(super) fn end_shared(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
-        let words = self.presence.own_window();
-        let ended = self.receiver.shared.as_ref().map(|shared| shared.window.outcome(words));
-        let (Some(Some(written)), Some(shared)) = (ended, self.receiver.shared.take_if(|_| ended != Some(None))) else {
-            return Ok(ended.is_none());
-        };
-        let Shared { window, mut target, from, len, mut whole } = shared;
-        if whole && !written {
-            // The sender could not write its part.
-            let rest = window.sender_from();
-            whole = self.cma.peer().is_some_and(|process| {
-                process.is_present(from + rest, len - rest) && cma::read_part(process, from, &mut target, rest..len)
-            });
-        }
-        self.end_read(link, (window.number().into(), len), (target, whole, true), events)?;
-        Ok(true)
-    }
-
     /// The receiver of a lent payload opens a window: copies from the back what it does not claim.
-    /// True if there was such a part, for whose end the receiver waits.
-    pub(super) fn read_window(&mut self, len: usize, body: &[u64; BODY]) -> Result<bool, Violation> {
+    /// Returns the bytes, for whose end the receiver waits.
+    pub(super) fn read_window(&mut self, len: usize, body: &[u64; BODY]) -> Result<usize, Violation> {
         self.receiver.advance();
         let [number, to, opened, ..] = *body;
-        let Some((loan, process)) = self.cma.window_of(number, len)? else { return Ok(false) };
+        let Some((loan, process)) = self.cma.window_of(number, len)? else { return Ok(0) };
         let to = usize::try_from(to).ok().filter(|to| to.checked_add(len).is_some());
         let Some(to) = to else { return Err(Violation("a window at an invalid address")) };
-        let (words, number) = (self.presence.their_window(), loan.number());
-        let mut any = false;
+        let number = loan.number();
+        let words = self.presence.their_window(number);
+        let mut copied = 0;
         // The system may have given the pid to another process since. What is not claimed, the
         // receiver reads.
         let now = ofi_os::clock::now();
         if !process.is_same(Some(Instant::from_nanos(opened)), now) || !process.is_writable(to, len) {
-            return Ok(false);
+            return Ok(0);
         }
         let mut window = PeerWindow::new(number, len);
         while let Some(claim) = window.claim(words) {
             let bytes = claim.bytes.clone();
             let written = cma::write_part(process, to, loan, bytes);
             window.finish(words, &claim, written);
-            any = true;
+            copied += claim.bytes.len();
         }
-        if any {
+        if copied > 0 {
             // The other side may sleep by now.
             self.must_notify = true;
         }
-        Ok(any)
+        Ok(copied)
     }
 
-    /// Delivers a payload, `whole`, that was read; or has the sender send it again.
-    fn end_read(
+    /// Delivers a payload that was read, if it is whole; otherwise has the sender send it again.
+    pub(super) fn end_read(
         &mut self,
         link: LinkId,
-        (number, len): (u64, usize),
-        (target, whole, shared): (RecvTarget, bool, bool),
+        payload: Arriving,
+        is_whole: bool,
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
-        if !whole {
+        let way = payload.way();
+        let Arriving { number, len, target, .. } = payload;
+        if !is_whole {
             // The sender sends it again, through the pool.
             events.handle_recv_retry(link, target);
             return self.reply(number, Outcome::Refused);
@@ -240,7 +115,6 @@ impl Conn {
             self.lost = true;
             return Ok(());
         }
-        let way = if shared { Way::Both } else { Way::Read };
         if let Some(left) = self.cma.note(way, ofi_os::clock::now(), len) {
             self.sender.queue(Out::Permission(left, false));
         }

@@ -1,0 +1,272 @@
+//! The payloads that are on their way out of the sender's memory, in the order of their lines. This
+//! side copies them, alone or together with the sender. Of short messages that wait, it opens the
+//! windows of the next ones and claims its parts before it copies its part of the first: so neither
+//! side waits for the other between two of them.
+
+use super::{BYTES, Receiver};
+use crate::chooser::Way;
+use crate::cma;
+use crate::conn::line::{KIND_OFFER, header_of, unplace};
+use crate::conn::{Conn, ReadError};
+use crate::window::{OpenWindow, SHORT, WINDOWS, Words};
+use core::ops::Range;
+use ofi_engine::transport::{LinkEvents, LinkId, RecvTarget};
+use ofi_engine::wire::frame::Violation;
+use std::time::Duration;
+
+/// How long a link that ends waits for the last parts of a sender that lives. A part takes
+/// microseconds, or until a sender that does not run has the core again. One that is stopped may
+/// write afterwards, as one that may write to this process's memory could do anyway. After one that
+/// was late the transport opens no more windows, so that a hostile peer cannot hold it up again.
+const LAST_PART: Duration = Duration::from_secs(5);
+
+/// Looks at a sender that is writing its last part, before the caller does something else.
+const SPINS: u32 = 50;
+/// The same before this side claims what a sender that copies other payloads has not claimed yet.
+/// If it did so at once, the parts of each buffer would change hands, and lines of the caches with
+/// them.
+const PATIENCE: u32 = 25;
+
+/// A payload in the sender's memory.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub(super) number: u64,
+    /// Its address there.
+    pub(super) from: usize,
+    pub(super) len: usize,
+    pub(super) target: RecvTarget,
+    /// A message that came with its RTS.
+    is_offer: bool,
+    /// The sender copies a part of it; `None`: this side reads it alone.
+    window: Option<OpenWindow>,
+    /// Others with windows were arriving when this one's opened, so that the sender comes later.
+    is_behind: bool,
+    /// What this side has claimed and not copied yet.
+    part: Option<Range<usize>>,
+    /// This side copies nothing more of it.
+    is_copied: bool,
+    /// This side had nothing to do but wait for the sender's part.
+    has_waited: bool,
+    /// This side could read what it has claimed.
+    whole: bool,
+}
+
+impl Arriving {
+    /// The way that it comes.
+    pub(super) const fn way(&self) -> Way {
+        if self.window.is_some() { Way::Both } else { Way::Read }
+    }
+
+    /// The number of its window.
+    fn window_number(&self) -> Option<u32> {
+        self.window.as_ref().map(OpenWindow::number)
+    }
+
+    /// Whether both sides have copied their parts: whether the whole is there.
+    fn outcome<'a>(&self, words: impl FnOnce(u32) -> Words<'a>) -> Option<Result<(), Missing>> {
+        let Some(window) = self.window.as_ref().filter(|_| self.is_copied) else {
+            return self.is_copied.then_some(if self.whole { Ok(()) } else { Err(Missing::Own) });
+        };
+        let written = window.outcome(words(window.number()))?;
+        Some(match (self.whole, written) {
+            (true, true) => Ok(()),
+            (true, false) => Err(Missing::FromSender(window.sender_from())),
+            (false, _) => Err(Missing::Own),
+        })
+    }
+}
+
+/// What could not be copied of a payload.
+#[derive(Clone, Copy, Debug)]
+enum Missing {
+    /// What this side has claimed.
+    Own,
+    /// The sender's part, which begins there.
+    FromSender(usize),
+}
+
+impl Receiver {
+    /// Whether there is something to do about the payloads that are arriving, of which there are
+    /// some.
+    #[cold]
+    pub(super) fn can_bring<'a>(&self, words: impl Fn(u32) -> Words<'a>) -> bool {
+        let can_end = self.arriving.front().is_some_and(|first| first.outcome(&words).is_some());
+        can_end || self.arriving.iter().any(|payload| !payload.is_copied)
+    }
+
+    /// The targets of those payloads, once the sender writes to them no more: it has reported its
+    /// parts, or its process is dead. Also after [`LAST_PART`]; then true. The link is at its end.
+    pub(in crate::conn) fn take_arriving<'a>(
+        &mut self,
+        words: impl Fn(u32) -> Words<'a>,
+        is_dead: impl Fn() -> bool,
+    ) -> (Vec<RecvTarget>, bool) {
+        let arriving = Vec::from_iter(self.arriving.drain(..));
+        let (start, mut was_late) = (ofi_os::clock::now(), false);
+        let targets = arriving.into_iter().map(|mut payload| {
+            if let Some(window) = &mut payload.window {
+                let words = words(window.number());
+                window.close(words);
+                while window.outcome(words).is_none() && !was_late && !is_dead() {
+                    was_late = ofi_os::clock::now().since(start) >= LAST_PART;
+                    std::thread::yield_now();
+                }
+            }
+            payload.target
+        });
+        (targets.collect(), was_late)
+    }
+}
+
+impl Conn {
+    /// Takes on a payload of `len` bytes at `from` of the sender's memory, of an offer if
+    /// `is_offer`. If both sides are to copy it, opens a window for it.
+    ///
+    /// # Errors
+    /// A violation if the sender has written what it must not.
+    pub(super) fn expect(
+        &mut self,
+        (from, number, len): (usize, u64, usize),
+        target: RecvTarget,
+        is_offer: bool,
+    ) -> Result<(), Violation> {
+        let is_possible = from.checked_add(len).is_some() && target.take == len && target.buffer.is_one_piece();
+        let place = u32::try_from(number).ok().filter(|_| is_possible && self.cma.shares(len));
+        let place = place.filter(|place| {
+            let is_taken = |taken: u32| taken % WINDOWS == place % WINDOWS;
+            let is_free = !self.receiver.arriving.iter().filter_map(Arriving::window_number).any(is_taken);
+            is_free && self.presence.is_attentive() && self.sender.has_room_for_window()
+        });
+        let is_behind = !self.receiver.arriving.is_empty();
+        let (window, part) = (None, None);
+        let mut payload = Arriving {
+            number,
+            from,
+            len,
+            target,
+            is_offer,
+            window,
+            is_behind,
+            part,
+            is_copied: false,
+            has_waited: false,
+            whole: true,
+        };
+        let mut claimed = Ok(());
+        if let Some(place) = place {
+            let words = self.presence.own_window(place);
+            let mut window = OpenWindow::open(words, place, len, self.cma.share_of(len));
+            self.sender.tell_window(place, payload.target.buffer.address() + payload.target.at, len);
+            self.presence.hint();
+            // Before the sender comes, which takes all the rest of a short payload.
+            claimed = window.claim(words).map(|part| payload.part = part);
+            payload.window = Some(window);
+        }
+        // The link's end gives the target back, after a violation too.
+        self.receiver.arriving.push_back(payload);
+        claimed
+    }
+
+    /// Copies this side's parts of the payloads that are arriving, and of the offers behind them.
+    /// Returns the bytes that have arrived, and whether there was something to do: the payloads
+    /// that are left wait for the sender, or for other links to have their turn.
+    #[inline(never)]
+    pub(super) fn bring(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(usize, bool), ReadError> {
+        let (mut bytes, mut any, mut spins) = (0, false, 0);
+        while !self.receiver.arriving.is_empty() && bytes < BYTES {
+            self.look_ahead(link, events)?;
+            let copied = self.copy_part(spins >= PATIENCE)?;
+            let ended = self.end_first(link, events)?;
+            bytes += ended.unwrap_or(0);
+            if copied || ended.is_some() {
+                (any, spins) = (true, 0);
+                continue;
+            }
+            if let Some(first) = self.receiver.arriving.front_mut() {
+                first.has_waited = true;
+            }
+            if spins == SPINS {
+                break;
+            }
+            spins += 1;
+            core::hint::spin_loop();
+        }
+        Ok((bytes, any))
+    }
+
+    /// Opens windows for the offers behind offers that have some.
+    fn look_ahead(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
+        let is_alike = |payload: &Arriving| payload.is_offer && payload.window.is_some() && payload.len <= SHORT;
+        while self.receiver.arriving.len() < WINDOWS as usize
+            && self.receiver.arriving.iter().all(is_alike)
+            && let Some(word) = self.receiver.reader.head()
+            && word >> 40 == KIND_OFFER
+            && unplace(word).1 <= SHORT
+        {
+            let body = self.receiver.reader.front();
+            self.read_offer(link, header_of(word), unplace(word).1, &body, events)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the next part that this side has claimed, or claims one of what is left of a payload:
+    /// if the sender may be copying others, only once this side has `waited`. False if there is
+    /// nothing to copy.
+    fn copy_part(&mut self, waited: bool) -> Result<bool, ReadError> {
+        let Some(process) = self.cma.peer() else { return Ok(false) };
+        let Receiver { arriving, .. } = &mut self.receiver;
+        // What is claimed first: meanwhile the sender comes for the rest.
+        let at = arriving.iter().position(|payload| payload.part.is_some()).or_else(|| {
+            let is_next = |payload: &Arriving| {
+                let is_taken = |window: &OpenWindow| window.is_taken(self.presence.own_window(window.number()));
+                !payload.is_copied && (waited || !payload.is_behind || payload.window.as_ref().is_none_or(is_taken))
+            };
+            arriving.iter().position(is_next)
+        });
+        let Some(payload) = at.and_then(|at| arriving.get_mut(at)) else { return Ok(false) };
+        let Some(window) = &mut payload.window else {
+            payload.is_copied = true;
+            payload.whole = cma::read(process, payload.from, &mut payload.target);
+            return Ok(true);
+        };
+        let words = self.presence.own_window(window.number());
+        let part = match payload.part.take() {
+            None => window.claim(words)?,
+            part => part,
+        };
+        let Some(part) = part else {
+            payload.is_copied = true;
+            return Ok(true);
+        };
+        // Of the whole payload, as the parts differ from one to the next.
+        payload.whole = process.is_present(payload.from, payload.len)
+            && cma::read_part(process, payload.from, &mut payload.target, part);
+        if !payload.whole {
+            window.close(words);
+            payload.is_copied = true;
+        }
+        Ok(true)
+    }
+
+    /// Ends the first payload, and returns its length. `None` while the sender has claimed bytes
+    /// that it has not written.
+    fn end_first(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<Option<usize>, ReadError> {
+        let outcome = self.receiver.arriving.front().and_then(|first| first.outcome(|at| self.presence.own_window(at)));
+        let Some(outcome) = outcome else { return Ok(None) };
+        let Some(mut payload) = self.receiver.arriving.pop_front() else { return Ok(None) };
+        let is_whole = match outcome {
+            Ok(()) => true,
+            Err(Missing::Own) => false,
+            Err(Missing::FromSender(start)) => self.cma.peer().is_some_and(|process| {
+                process.is_present(payload.from + start, payload.len - start)
+                    && cma::read_part(process, payload.from, &mut payload.target, start..payload.len)
+            }),
+        };
+        let len = payload.len;
+        if payload.window.as_ref().is_some_and(OpenWindow::has_sender) {
+            self.cma.adapt_share(len, payload.has_waited);
+        }
+        self.end_read(link, payload, is_whole, events)?;
+        Ok(Some(len))
+    }
+}
