@@ -6,6 +6,7 @@
 //! pool is faster than both it withdraws its permission for the class. The sender asks again later,
 //! and sends some payloads through the pool even while the permission stands ([`Sent`]).
 
+use crate::window::WINDOWS;
 use ofi_core::Instant;
 
 /// The ways of a large payload.
@@ -37,9 +38,9 @@ const fn group(long: bool) -> u32 {
 }
 
 /// Payloads of a trial: the chooser times two groups and takes the faster one. The first payload
-/// only starts the clock.
+/// only starts the clock, and before it those end whose windows are open already.
 const fn trial(long: bool) -> u32 {
-    2 * group(long) + 1
+    2 * group(long) + WINDOWS
 }
 
 /// How fast payloads of a class follow each other, one way. That includes what the way costs the

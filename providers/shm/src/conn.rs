@@ -1,6 +1,6 @@
 //! One link: a ring and a pool in each direction, the sends that wait for room in them, and the
-//! payload that is arriving. This side reads each shared word once and checks it; a violation costs
-//! this link alone.
+//! payloads that are arriving. This side reads each shared word once and checks it; a violation
+//! costs this link alone.
 
 use crate::cma::{Cma, CmaLoan};
 use crate::region::Region;

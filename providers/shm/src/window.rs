@@ -18,7 +18,8 @@ use core::ops::Range;
 use ofi_engine::wire::frame::Violation;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 
-/// Windows that a side may have open at a time: payloads that follow each other use them in turn.
+/// Windows that a side may have open at a time. A payload's number says which it uses, and the
+/// number in the words keeps a sender that is late out of another payload's window.
 pub(crate) const WINDOWS: u32 = 4;
 
 /// The least that a side claims, in bytes, while there is as much: a system call takes a small part
@@ -180,7 +181,7 @@ impl OpenWindow {
         Err(DAMAGED)
     }
 
-    /// Whether nothing is free any more.
+    /// Whether both sides have claimed all.
     pub(crate) fn is_taken(&self, words: Words<'_>) -> bool {
         let Word { first, second, .. } = Word::of(words.claims.load(Ordering::Relaxed));
         first >= second

@@ -24,8 +24,9 @@ use arriving::Arriving;
 const READS: usize = 64;
 /// Lines to prefetch ahead when there are several.
 const AHEAD: u64 = 4;
-/// Bytes read from a link before others have their turn; a payload that is read out of the sender's
-/// memory is read to its end, up to [`MAX_OFFER`](crate::cma::MAX_OFFER).
+/// Bytes read from a link before others have their turn; the part of a payload that this side
+/// copies out of the sender's memory is copied to its end, up to
+/// [`MAX_OFFER`](crate::cma::MAX_OFFER).
 const BYTES: usize = 1 << 20;
 
 /// A payload that is arriving through the pool.
@@ -86,7 +87,8 @@ impl Conn {
         }
     }
 
-    /// Reads lines, at most [`READS`] and about [`BYTES`]. True if there were any.
+    /// Goes on with the payloads that are arriving, and reads lines: at most [`READS`], beside those
+    /// of such payloads, and about [`BYTES`]. True if there was something to do.
     #[inline(always)]
     pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
         let (mut lines, mut bytes, mut any) = (0, 0, false);
@@ -193,7 +195,8 @@ impl Conn {
                     _ => return Err(Violation("an unsolicited cross-memory attach permission").into()),
                 }
             }
-            KIND_WINDOW => bytes = self.read_window(len, &body)?,
+            // The other side waits for what this one has copied: it is told before anything else.
+            KIND_WINDOW => bytes = if self.read_windows(len, body)? { BYTES } else { 0 },
             KIND_END => {
                 self.receiver.advance_now();
                 return Err(ReadError::Ended);

@@ -37,6 +37,9 @@ struct Events {
     seen: Vec<Event>,
     /// The address of the last receive target.
     target: usize,
+    /// Offers so far, and which of them is declined, from 1.
+    offers: usize,
+    declined: usize,
 }
 
 impl LinkEvents for Events {
@@ -56,6 +59,10 @@ impl LinkEvents for Events {
         }
     }
     fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
+        self.offers += 1;
+        if self.offers == self.declined {
+            return Ok(Disposition::Done);
+        }
         let buffer = Buffer::Owned(vec![1; take]);
         self.target = buffer.address();
         Ok(Disposition::Into(RecvTarget { buffer, at: 0, take, offer: None }))
@@ -243,6 +250,17 @@ fn windows_of_short_offers_open_before_the_first_is_copied() {
     assert_eq!(kinds(&[(SHORT, true), (LEN, true)]), [W, O, W, O], "a long one");
     assert_eq!(kinds(&[(SHORT, false), (SHORT, true)]), [W, O, W, O], "a frame's payload is the only one");
     assert_eq!(kinds(&[(SHORT, true), (SHORT, false)]), [W, O, W, O]);
+}
+
+#[test]
+fn a_declined_offer_costs_no_other_its_window() {
+    let mut ends = Ends::new();
+    ends.events.declined = 2;
+    (0..6).for_each(|_| ends.lend(message(), SHORT, true));
+    while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+    assert_eq!(ends.events.seen.len(), 5);
+    let windows = ends.kinds_of_answers().into_iter().filter(|kind| *kind == KIND_WINDOW);
+    assert_eq!(windows.count(), 5, "number 5 waits until number 1 has ended");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::conn::{Conn, ReadError};
 use crate::window::{OpenWindow, SHORT, WINDOWS, Words};
 use core::ops::Range;
 use ofi_engine::transport::{LinkEvents, LinkId, RecvTarget};
-use ofi_engine::wire::frame::Violation;
+use ofi_engine::wire::frame::{HEADER_WORDS, Violation};
 use std::time::Duration;
 
 /// How long a link that ends waits for the last parts of a sender that lives. A part takes
@@ -22,9 +22,9 @@ const LAST_PART: Duration = Duration::from_secs(5);
 
 /// Looks at a sender that is writing its last part, before the caller does something else.
 const SPINS: u32 = 50;
-/// The same before this side claims what a sender that copies other payloads has not claimed yet.
-/// If it did so at once, the parts of each buffer would change hands, and lines of the caches with
-/// them.
+/// Looks at a sender that may be copying other payloads, before this side claims the rest of one.
+/// If it did so at once, the two sides would copy other parts of a buffer each time, and the lines
+/// of the buffer would move between their caches.
 const PATIENCE: u32 = 25;
 
 /// A payload in the sender's memory.
@@ -86,35 +86,42 @@ enum Missing {
 }
 
 impl Receiver {
-    /// Whether there is something to do about the payloads that are arriving, of which there are
-    /// some.
+    /// Whether this side can copy a part of the payloads that are arriving, or end the first: there
+    /// are some.
     #[cold]
     pub(super) fn can_bring<'a>(&self, words: impl Fn(u32) -> Words<'a>) -> bool {
         let can_end = self.arriving.front().is_some_and(|first| first.outcome(&words).is_some());
         can_end || self.arriving.iter().any(|payload| !payload.is_copied)
     }
 
-    /// The targets of those payloads, once the sender writes to them no more: it has reported its
-    /// parts, or its process is dead. Also after [`LAST_PART`]; then true. The link is at its end.
+    /// The targets of those payloads, once the sender writes to none of them any more: it has
+    /// reported its parts, or its process is dead. Also after [`LAST_PART`], for all of them
+    /// together; then true. The link is at its end.
     pub(in crate::conn) fn take_arriving<'a>(
         &mut self,
         words: impl Fn(u32) -> Words<'a>,
         is_dead: impl Fn() -> bool,
     ) -> (Vec<RecvTarget>, bool) {
-        let arriving = Vec::from_iter(self.arriving.drain(..));
-        let (start, mut was_late) = (ofi_os::clock::now(), false);
-        let targets = arriving.into_iter().map(|mut payload| {
-            if let Some(window) = &mut payload.window {
-                let words = words(window.number());
-                window.close(words);
-                while window.outcome(words).is_none() && !was_late && !is_dead() {
-                    was_late = ofi_os::clock::now().since(start) >= LAST_PART;
-                    std::thread::yield_now();
-                }
+        // All of them before the first wait, in which the sender may come for the next one.
+        for window in self.arriving.iter_mut().filter_map(|payload| payload.window.as_mut()) {
+            window.close(words(window.number()));
+        }
+        let start = ofi_os::clock::now();
+        let mut was_late = false;
+        for window in self.arriving.iter().filter_map(|payload| payload.window.as_ref()) {
+            while window.outcome(words(window.number())).is_none() && !was_late && !is_dead() {
+                was_late = ofi_os::clock::now().since(start) >= LAST_PART;
+                std::thread::yield_now();
             }
-            payload.target
-        });
-        (targets.collect(), was_late)
+        }
+        (self.arriving.drain(..).map(|payload| payload.target).collect(), was_late)
+    }
+
+    /// Whether no payload that is arriving uses the words of the window for that number. They are
+    /// free for another number once both sides have ended their parts of the one before.
+    fn has_window_for(&self, number: u32) -> bool {
+        let same = |used: u32| used % WINDOWS == number % WINDOWS;
+        !self.arriving.iter().filter_map(Arriving::window_number).any(same)
     }
 }
 
@@ -133,8 +140,7 @@ impl Conn {
         let is_possible = from.checked_add(len).is_some() && target.take == len && target.buffer.is_one_piece();
         let place = u32::try_from(number).ok().filter(|_| is_possible && self.cma.shares(len));
         let place = place.filter(|place| {
-            let is_taken = |taken: u32| taken % WINDOWS == place % WINDOWS;
-            let is_free = !self.receiver.arriving.iter().filter_map(Arriving::window_number).any(is_taken);
+            let is_free = self.receiver.has_window_for(*place);
             is_free && self.presence.is_attentive() && self.sender.has_room_for_window()
         });
         let is_behind = !self.receiver.arriving.is_empty();
@@ -194,19 +200,27 @@ impl Conn {
         Ok((bytes, any))
     }
 
-    /// Opens windows for the offers behind offers that have some.
+    /// Opens windows for the offers behind offers that have some. An offer that is declined is the
+    /// last one for now, so that a peer cannot keep this side here with others.
     fn look_ahead(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
-        let is_alike = |payload: &Arriving| payload.is_offer && payload.window.is_some() && payload.len <= SHORT;
-        while self.receiver.arriving.len() < WINDOWS as usize
-            && self.receiver.arriving.iter().all(is_alike)
-            && let Some(word) = self.receiver.reader.head()
-            && word >> 40 == KIND_OFFER
-            && unplace(word).1 <= SHORT
-        {
-            let body = self.receiver.reader.front();
-            self.read_offer(link, header_of(word), unplace(word).1, &body, events)?;
+        loop {
+            let Receiver { arriving, reader, .. } = &self.receiver;
+            let is_alike = |payload: &Arriving| payload.is_offer && payload.window.is_some() && payload.len <= SHORT;
+            let count = arriving.len();
+            let Some(word) = reader.head().filter(|_| count < WINDOWS as usize && arriving.iter().all(is_alike)) else {
+                return Ok(());
+            };
+            let (body, (_, len)) = (reader.front(), unplace(word));
+            let number = u32::try_from(body[HEADER_WORDS + 1]);
+            let has_window = number.is_ok_and(|number| self.receiver.has_window_for(number));
+            if word >> 40 != KIND_OFFER || len > SHORT || !has_window {
+                return Ok(());
+            }
+            self.read_offer(link, header_of(word), len, &body, events)?;
+            if self.receiver.arriving.len() == count {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Copies the next part that this side has claimed, or claims one of what is left of a payload:
@@ -214,12 +228,13 @@ impl Conn {
     /// nothing to copy.
     fn copy_part(&mut self, waited: bool) -> Result<bool, ReadError> {
         let Some(process) = self.cma.peer() else { return Ok(false) };
-        let Receiver { arriving, .. } = &mut self.receiver;
+        let arriving = &mut self.receiver.arriving;
         // What is claimed first: meanwhile the sender comes for the rest.
         let at = arriving.iter().position(|payload| payload.part.is_some()).or_else(|| {
             let is_next = |payload: &Arriving| {
                 let is_taken = |window: &OpenWindow| window.is_taken(self.presence.own_window(window.number()));
-                !payload.is_copied && (waited || !payload.is_behind || payload.window.as_ref().is_none_or(is_taken))
+                let is_patient = payload.is_behind && !waited;
+                !payload.is_copied && (!is_patient || payload.window.as_ref().is_none_or(is_taken))
             };
             arriving.iter().position(is_next)
         });
@@ -231,19 +246,28 @@ impl Conn {
         };
         let words = self.presence.own_window(window.number());
         let part = match payload.part.take() {
-            None => window.claim(words)?,
+            None => {
+                // This side has waited once for this one.
+                payload.is_behind = false;
+                window.claim(words)?
+            }
             part => part,
         };
         let Some(part) = part else {
             payload.is_copied = true;
             return Ok(true);
         };
-        // Of the whole payload, as the parts differ from one to the next.
-        payload.whole = process.is_present(payload.from, payload.len)
-            && cma::read_part(process, payload.from, &mut payload.target, part);
+        // With its first part this side looks at the whole payload: the process remembers equal
+        // ranges, and the parts differ from one payload to the next.
+        let is_present = part.start > 0 || process.is_present(payload.from, payload.len);
+        payload.whole = is_present && cma::read_part(process, payload.from, &mut payload.target, part);
         if !payload.whole {
             window.close(words);
             payload.is_copied = true;
+        } else if window.is_taken(words) {
+            // It can end before this side copies its parts of others.
+            payload.part = window.claim(words)?;
+            payload.is_copied = payload.part.is_none();
         }
         Ok(true)
     }

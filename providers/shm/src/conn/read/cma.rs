@@ -1,8 +1,10 @@
 //! The lines of cross-memory attach (`cma.rs`): payloads in the sender's memory, and the outcomes
 //! of those that this side lent.
 
+use super::BYTES;
 use super::arriving::Arriving;
 use crate::cma::{self, CmaLoan, Outcome};
+use crate::conn::line::{KIND_WINDOW, unplace};
 use crate::conn::{Conn, Large, Out, ReadError};
 use crate::window::PeerWindow;
 use ofi_core::{Cause, Errno, Instant};
@@ -59,9 +61,23 @@ impl Conn {
         usize::try_from(body[HEADER_WORDS]).map_err(|_| Violation("an invalid address"))
     }
 
-    /// The receiver of a lent payload opens a window: copies from the back what it does not claim.
-    /// Returns the bytes, for whose end the receiver waits.
-    pub(super) fn read_window(&mut self, len: usize, body: &[u64; BODY]) -> Result<usize, Violation> {
+    /// The receiver of lent payloads opens windows. True if this side has copied something, for
+    /// whose end the receiver waits.
+    pub(super) fn read_windows(&mut self, len: usize, body: [u64; BODY]) -> Result<bool, Violation> {
+        let mut bytes = self.read_window(len, &body)?;
+        while bytes < BYTES
+            && let Some(word) = self.receiver.reader.head()
+            && word >> 40 == KIND_WINDOW
+        {
+            let body = self.receiver.reader.front();
+            bytes += self.read_window(unplace(word).1, &body)?;
+        }
+        Ok(bytes > 0)
+    }
+
+    /// Copies of a lent payload, from the back, what the receiver does not claim. Returns the
+    /// number of bytes.
+    fn read_window(&mut self, len: usize, body: &[u64; BODY]) -> Result<usize, Violation> {
         self.receiver.advance();
         let [number, to, opened, ..] = *body;
         let Some((loan, process)) = self.cma.window_of(number, len)? else { return Ok(0) };
