@@ -299,7 +299,7 @@ impl Report {
             text,
             "Written by `cargo xtask bench --markdown BENCHMARKS.md` on {date}: ours {ours}, compared with {rival}."
         );
-        text.push_str(METHOD);
+        let _ = writeln!(text, "\n{METHOD}");
         let _ = writeln!(text, "Rounds of this run: {rounds}.\n\n## The machine\n\n| | |\n|---|---|");
         for (name, value) in &self.machine.facts {
             let _ = writeln!(text, "| {name} | {value} |");
@@ -444,33 +444,7 @@ impl Entry {
 }
 
 /// The method, as the report describes it.
-const METHOD: &str = "
-- One C program (`benches/fabric.c`) runs unchanged over both libraries in alternating rounds; the order alternates too.
-- Two processes, each pinned to a core; every second pair of rounds swaps the cores. A sample takes about a quarter of a second.
-- Futures and what they are compared with take nine turns of a tenth of a second in each round; the middle ones count.
-- Half a round trip of one cache line is measured before and after each sample. A pair of samples counts only if that latency stays
-  within 35%, because the cores of a virtual machine move. Rounds are added, up to twice as many, until enough pairs count.
-- A ratio is ours to theirs within one round. *Median* is the middle ratio, *worst* the least favourable one for us (the largest for
-  times, the smallest for rates), *spread* the lowest and highest.
-- Unless the case says otherwise: FI_THREAD_SAFE, manual progress, one completion per fi_cq_read in a loop, a completion for each
-  send, FI_EP_RDM with tagged messages (udp: FI_EP_DGRAM with untagged ones), and windows that the receiver answers.
-- Buffers *kept*: one on each side, not written between messages; *written*: the sender rewrites the buffer before each send; *read*:
-  the receiver also reads all of it; *cold*: buffers cycle through 64 MB. Payloads are verified: with *read* every byte of every
-  message, otherwise lengths and first words as they arrive and the last message whole. Each run first proves that a flipped bit is noticed.
-- *bare* is the best of a busy, a blocking and a batched loop over a socket; within a host it is the cache line (up to 64 B) or the best
-  way between the same buffers of two processes that know everything beforehand: process_vm_readv(2) by the receiver,
-  process_vm_writev(2) by the sender, half by each, or memcpy by both through a pool. A limit that its median misses too is marked so.
-  UCX is Debian's ucx_perftest: kept buffers, one thread.
-- One-sided operations: the target polls its queue, as its library may need. *write* and *read* keep a window in flight; *half round
-  trip on polled memory* does not wait for completions; *fetch-add* is the time from the call to the completion, and compared with the
-  round trip of our own message of the same round.
-- Collective operations: the other side is MPICH's own (`benches/mpich.c`) over the other library, and over ours; its messages pass
-  the provider (MPIR_CVAR_NOLOCAL). Two processes have a core each; of more than two, ours yield after each empty read, MPICH's as it
-  does by default. Sums are of 64-bit integers; the ends of each result are verified, and all of the last one.
-- System calls (strace) and instructions (callgrind) are those of one process with both ends, per message.
-- `-` means that the library cannot do it or did not finish within the limit; the reasons follow the table.
-
-";
+const METHOD: &str = include_str!("method.md");
 
 #[cfg(test)]
 pub(crate) mod tests {
