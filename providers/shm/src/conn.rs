@@ -118,8 +118,8 @@ impl Conn {
             is_over || self.cma.peer().is_none_or(Process::has_ended)
         };
         let words = |number| self.presence.own_window(number);
-        let (arriving, was_late) = self.receiver.take_arriving(words, is_dead);
-        for target in arriving.into_iter().chain(self.receiver.take_target()) {
+        let (borrowed, was_late) = self.receiver.take_borrowed(words, is_dead);
+        for target in borrowed.into_iter().chain(self.receiver.take_target()) {
             events.handle_recv_retry(link, target);
         }
         for CmaLoan { token, buffer, .. } in self.cma.take_all_back() {

@@ -15,10 +15,10 @@ use ofi_sync::lines::{BODY, Reader};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-mod arriving;
+mod borrowed;
 mod cma;
 
-use arriving::Arriving;
+use borrowed::Borrowed;
 
 /// Lines read from a link before others have their turn.
 const READS: usize = 64;
@@ -44,7 +44,7 @@ pub(super) struct Receiver {
     pool: Pool,
     coming: Option<Coming>,
     /// The payloads that come out of the sender's memory.
-    arriving: VecDeque<Arriving>,
+    borrowed: VecDeque<Borrowed>,
 }
 
 impl Receiver {
@@ -54,7 +54,7 @@ impl Receiver {
             reader: Reader::new(region.ring(writer)),
             pool: region.pool(writer),
             coming: None,
-            arriving: VecDeque::new(),
+            borrowed: VecDeque::new(),
         }
     }
 
@@ -80,21 +80,21 @@ impl Conn {
     /// behind them.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
-        if self.receiver.arriving.is_empty() {
+        if self.receiver.borrowed.is_empty() {
             self.receiver.reader.is_ready()
         } else {
             self.receiver.can_bring(|number| self.presence.own_window(number))
         }
     }
 
-    /// Goes on with the payloads that are arriving, and reads lines: at most [`READS`], beside those
-    /// of such payloads, and about [`BYTES`]. True if there was something to do.
+    /// Goes on with the payloads that are arriving, and reads lines: at most [`READS`], beside
+    /// those of such payloads, and about [`BYTES`]. True if there was something to do.
     #[inline(always)]
     pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
         let (mut lines, mut bytes, mut any) = (0, 0, false);
-        if !self.receiver.arriving.is_empty() {
+        if !self.receiver.borrowed.is_empty() {
             (bytes, any) = self.bring(link, events)?;
-            if !self.receiver.arriving.is_empty() {
+            if !self.receiver.borrowed.is_empty() {
                 // No frame comes before the payloads that are arriving.
                 return Ok(any);
             }
@@ -110,7 +110,7 @@ impl Conn {
             lines += 1;
             if !self.read_short(link, word, events)? {
                 bytes += self.read_any(link, word, ours, events)?;
-                if bytes >= BYTES || !self.receiver.arriving.is_empty() {
+                if bytes >= BYTES || !self.receiver.borrowed.is_empty() {
                     break;
                 }
             }

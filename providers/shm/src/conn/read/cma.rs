@@ -2,7 +2,7 @@
 //! of those that this side lent.
 
 use super::BYTES;
-use super::arriving::Arriving;
+use super::borrowed::Borrowed;
 use crate::cma::{self, CmaLoan, Outcome};
 use crate::conn::line::{KIND_WINDOW, unplace};
 use crate::conn::{Conn, Large, Out, ReadError};
@@ -110,12 +110,12 @@ impl Conn {
     pub(super) fn end_read(
         &mut self,
         link: LinkId,
-        payload: Arriving,
+        payload: Borrowed,
         is_whole: bool,
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
         let way = payload.way();
-        let Arriving { number, len, target, .. } = payload;
+        let Borrowed { number, len, target, .. } = payload;
         if !is_whole {
             // The sender sends it again, through the pool.
             events.handle_recv_retry(link, target);

@@ -27,9 +27,9 @@ const SPINS: u32 = 50;
 /// of the buffer would move between their caches.
 const PATIENCE: u32 = 25;
 
-/// A payload in the sender's memory.
+/// A payload in the sender's memory: its loan ([`cma::CmaLoan`]), on this side.
 #[derive(Debug)]
-pub(super) struct Arriving {
+pub(super) struct Borrowed {
     pub(super) number: u64,
     /// Its address there.
     pub(super) from: usize,
@@ -51,7 +51,7 @@ pub(super) struct Arriving {
     whole: bool,
 }
 
-impl Arriving {
+impl Borrowed {
     /// The way that it comes.
     pub(super) const fn way(&self) -> Way {
         if self.window.is_some() { Way::Both } else { Way::Read }
@@ -90,38 +90,38 @@ impl Receiver {
     /// are some.
     #[cold]
     pub(super) fn can_bring<'a>(&self, words: impl Fn(u32) -> Words<'a>) -> bool {
-        let can_end = self.arriving.front().is_some_and(|first| first.outcome(&words).is_some());
-        can_end || self.arriving.iter().any(|payload| !payload.is_copied)
+        let can_end = self.borrowed.front().is_some_and(|first| first.outcome(&words).is_some());
+        can_end || self.borrowed.iter().any(|payload| !payload.is_copied)
     }
 
     /// The targets of those payloads, once the sender writes to none of them any more: it has
     /// reported its parts, or its process is dead. Also after [`LAST_PART`], for all of them
     /// together; then true. The link is at its end.
-    pub(in crate::conn) fn take_arriving<'a>(
+    pub(in crate::conn) fn take_borrowed<'a>(
         &mut self,
         words: impl Fn(u32) -> Words<'a>,
         is_dead: impl Fn() -> bool,
     ) -> (Vec<RecvTarget>, bool) {
         // All of them before the first wait, in which the sender may come for the next one.
-        for window in self.arriving.iter_mut().filter_map(|payload| payload.window.as_mut()) {
+        for window in self.borrowed.iter_mut().filter_map(|payload| payload.window.as_mut()) {
             window.close(words(window.number()));
         }
         let start = ofi_os::clock::now();
         let mut was_late = false;
-        for window in self.arriving.iter().filter_map(|payload| payload.window.as_ref()) {
+        for window in self.borrowed.iter().filter_map(|payload| payload.window.as_ref()) {
             while window.outcome(words(window.number())).is_none() && !was_late && !is_dead() {
                 was_late = ofi_os::clock::now().since(start) >= LAST_PART;
                 std::thread::yield_now();
             }
         }
-        (self.arriving.drain(..).map(|payload| payload.target).collect(), was_late)
+        (self.borrowed.drain(..).map(|payload| payload.target).collect(), was_late)
     }
 
     /// Whether no payload that is arriving uses the words of the window for that number. They are
     /// free for another number once both sides have ended their parts of the one before.
     fn has_window_for(&self, number: u32) -> bool {
         let same = |used: u32| used % WINDOWS == number % WINDOWS;
-        !self.arriving.iter().filter_map(Arriving::window_number).any(same)
+        !self.borrowed.iter().filter_map(Borrowed::window_number).any(same)
     }
 }
 
@@ -143,9 +143,9 @@ impl Conn {
             let is_free = self.receiver.has_window_for(*place);
             is_free && self.presence.is_attentive() && self.sender.has_room_for_window()
         });
-        let is_behind = !self.receiver.arriving.is_empty();
+        let is_behind = !self.receiver.borrowed.is_empty();
         let (window, part) = (None, None);
-        let mut payload = Arriving {
+        let mut payload = Borrowed {
             number,
             from,
             len,
@@ -169,7 +169,7 @@ impl Conn {
             payload.window = Some(window);
         }
         // The link's end gives the target back, after a violation too.
-        self.receiver.arriving.push_back(payload);
+        self.receiver.borrowed.push_back(payload);
         claimed
     }
 
@@ -179,7 +179,7 @@ impl Conn {
     #[inline(never)]
     pub(super) fn bring(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(usize, bool), ReadError> {
         let (mut bytes, mut any, mut spins) = (0, false, 0);
-        while !self.receiver.arriving.is_empty() && bytes < BYTES {
+        while !self.receiver.borrowed.is_empty() && bytes < BYTES {
             self.look_ahead(link, events)?;
             let copied = self.copy_part(spins >= PATIENCE)?;
             let ended = self.end_first(link, events)?;
@@ -188,7 +188,7 @@ impl Conn {
                 (any, spins) = (true, 0);
                 continue;
             }
-            if let Some(first) = self.receiver.arriving.front_mut() {
+            if let Some(first) = self.receiver.borrowed.front_mut() {
                 first.has_waited = true;
             }
             if spins == SPINS {
@@ -204,10 +204,10 @@ impl Conn {
     /// last one for now, so that a peer cannot keep this side here with others.
     fn look_ahead(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
         loop {
-            let Receiver { arriving, reader, .. } = &self.receiver;
-            let is_alike = |payload: &Arriving| payload.is_offer && payload.window.is_some() && payload.len <= SHORT;
-            let count = arriving.len();
-            let Some(word) = reader.head().filter(|_| count < WINDOWS as usize && arriving.iter().all(is_alike)) else {
+            let Receiver { borrowed, reader, .. } = &self.receiver;
+            let is_alike = |payload: &Borrowed| payload.is_offer && payload.window.is_some() && payload.len <= SHORT;
+            let count = borrowed.len();
+            let Some(word) = reader.head().filter(|_| count < WINDOWS as usize && borrowed.iter().all(is_alike)) else {
                 return Ok(());
             };
             let (body, (_, len)) = (reader.front(), unplace(word));
@@ -217,7 +217,7 @@ impl Conn {
                 return Ok(());
             }
             self.read_offer(link, header_of(word), len, &body, events)?;
-            if self.receiver.arriving.len() == count {
+            if self.receiver.borrowed.len() == count {
                 return Ok(());
             }
         }
@@ -228,17 +228,17 @@ impl Conn {
     /// nothing to copy.
     fn copy_part(&mut self, waited: bool) -> Result<bool, ReadError> {
         let Some(process) = self.cma.peer() else { return Ok(false) };
-        let arriving = &mut self.receiver.arriving;
+        let borrowed = &mut self.receiver.borrowed;
         // What is claimed first: meanwhile the sender comes for the rest.
-        let at = arriving.iter().position(|payload| payload.part.is_some()).or_else(|| {
-            let is_next = |payload: &Arriving| {
+        let at = borrowed.iter().position(|payload| payload.part.is_some()).or_else(|| {
+            let is_next = |payload: &Borrowed| {
                 let is_taken = |window: &OpenWindow| window.is_taken(self.presence.own_window(window.number()));
                 let is_patient = payload.is_behind && !waited;
                 !payload.is_copied && (!is_patient || payload.window.as_ref().is_none_or(is_taken))
             };
-            arriving.iter().position(is_next)
+            borrowed.iter().position(is_next)
         });
-        let Some(payload) = at.and_then(|at| arriving.get_mut(at)) else { return Ok(false) };
+        let Some(payload) = at.and_then(|at| borrowed.get_mut(at)) else { return Ok(false) };
         let Some(window) = &mut payload.window else {
             payload.is_copied = true;
             payload.whole = cma::read(process, payload.from, &mut payload.target);
@@ -275,9 +275,9 @@ impl Conn {
     /// Ends the first payload, and returns its length. `None` while the sender has claimed bytes
     /// that it has not written.
     fn end_first(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<Option<usize>, ReadError> {
-        let outcome = self.receiver.arriving.front().and_then(|first| first.outcome(|at| self.presence.own_window(at)));
+        let outcome = self.receiver.borrowed.front().and_then(|first| first.outcome(|at| self.presence.own_window(at)));
         let Some(outcome) = outcome else { return Ok(None) };
-        let Some(mut payload) = self.receiver.arriving.pop_front() else { return Ok(None) };
+        let Some(mut payload) = self.receiver.borrowed.pop_front() else { return Ok(None) };
         let is_whole = match outcome {
             Ok(()) => true,
             Err(Missing::Own) => false,
