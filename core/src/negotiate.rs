@@ -267,7 +267,7 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
     }
     // Since 2.0 there is one progress model for everything.
     if api < Version::new(2, 0) && want.control_progress != ProgressModel::UNSPEC {
-        if want.control_progress.0 > ProgressModel::MANUAL.0 {
+        if want.control_progress.0 > ProgressModel::CONTROL_UNIFIED.0 {
             let field = "domain_attr->control_progress";
             return Err(Reason::differs(field, want.control_progress, offered.control_progress));
         }

@@ -199,3 +199,16 @@ fn requests_of_former_interfaces_are_granted_to_their_callers_alone() {
         assert_eq!(info.is_buffered(Version::new(1, minor)), granted);
     }
 }
+
+#[test]
+fn every_model_of_control_progress_matches_before_2_0() {
+    for model in [ProgressModel::AUTO, ProgressModel::MANUAL, ProgressModel::CONTROL_UNIFIED] {
+        let wanted = DomainAttr { control_progress: model, ..DomainAttr::default() };
+        let hints = Hints { domain: Some(wanted), ..Hints::default() };
+        let info = negotiate(&offer(), &hints, Version::new(1, 20)).expect("the model matches");
+        assert_eq!(info.domain.control_progress, model);
+    }
+    let wanted = DomainAttr { control_progress: ProgressModel(4), ..DomainAttr::default() };
+    let hints = Hints { domain: Some(wanted), ..Hints::default() };
+    assert!(negotiate(&offer(), &hints, Version::new(1, 20)).is_err());
+}
