@@ -28,8 +28,9 @@ const LEAST: usize = 32 << 10;
 /// The most that a side claims at a time, in bytes: a sender that is stopped has at most as much to
 /// write afterwards, and the sides of a long payload end close to each other.
 const MOST: usize = 1 << 20;
-/// The longest payload whose window may open before its turn, and of which the sender claims all
-/// that is left: another system call would take longer than the one side waits for the other.
+/// The longest payload for which the receiver opens a window before its turn. The sender claims all
+/// that is left of one that is no longer: another system call would take more time than one side
+/// spends waiting for the other.
 pub(crate) const SHORT: usize = 256 << 10;
 
 /// Attempts to claim a part. Each side claims some twenty parts of a payload at most, so one that

@@ -41,14 +41,33 @@ pub(super) struct Borrowed {
     window: Option<OpenWindow>,
     /// Others with windows were arriving when this one's opened, so that the sender comes later.
     is_behind: bool,
-    /// What this side has claimed and not copied yet.
-    part: Option<Range<usize>>,
-    /// This side copies nothing more of it.
-    is_copied: bool,
     /// This side had nothing to do but wait for the sender's part.
     has_waited: bool,
-    /// This side could read what it has claimed.
-    whole: bool,
+    own: Own,
+}
+
+/// How far this side is with its part of a payload.
+#[derive(Debug)]
+enum Own {
+    /// It may claim of what is left: of all that comes without a window.
+    Open,
+    /// It has claimed that, and not copied it yet.
+    Claimed(Range<usize>),
+    /// It has copied what it has claimed, and nothing is left.
+    Copied,
+    /// It could not read what it has claimed.
+    Failed,
+}
+
+impl Own {
+    /// After a claim, which finds nothing once both sides have claimed all.
+    fn of(claim: Option<Range<usize>>) -> Self {
+        claim.map_or(Self::Copied, Self::Claimed)
+    }
+
+    const fn has_ended(&self) -> bool {
+        matches!(self, Self::Copied | Self::Failed)
+    }
 }
 
 impl Borrowed {
@@ -62,17 +81,18 @@ impl Borrowed {
         self.window.as_ref().map(OpenWindow::number)
     }
 
-    /// Whether both sides have copied their parts: whether the whole is there.
+    /// Once both sides have ended their parts: whether the whole is there.
     fn outcome<'a>(&self, words: impl FnOnce(u32) -> Words<'a>) -> Option<Result<(), Missing>> {
-        let Some(window) = self.window.as_ref().filter(|_| self.is_copied) else {
-            return self.is_copied.then_some(if self.whole { Ok(()) } else { Err(Missing::Own) });
+        if !self.own.has_ended() {
+            return None;
+        }
+        let sender = match &self.window {
+            // Also if this side has failed: the sender may still be writing.
+            Some(window) if window.outcome(words(window.number()))? => Ok(()),
+            Some(window) => Err(Missing::FromSender(window.sender_from())),
+            None => Ok(()),
         };
-        let written = window.outcome(words(window.number()))?;
-        Some(match (self.whole, written) {
-            (true, true) => Ok(()),
-            (true, false) => Err(Missing::FromSender(window.sender_from())),
-            (false, _) => Err(Missing::Own),
-        })
+        Some(if matches!(self.own, Own::Failed) { Err(Missing::Own) } else { sender })
     }
 }
 
@@ -91,7 +111,7 @@ impl Receiver {
     #[cold]
     pub(super) fn can_bring<'a>(&self, words: impl Fn(u32) -> Words<'a>) -> bool {
         let can_end = self.borrowed.front().is_some_and(|first| first.outcome(&words).is_some());
-        can_end || self.borrowed.iter().any(|payload| !payload.is_copied)
+        can_end || self.borrowed.iter().any(|payload| !payload.own.has_ended())
     }
 
     /// The targets of those payloads, once the sender writes to none of them any more: it has
@@ -144,20 +164,8 @@ impl Conn {
             is_free && self.presence.is_attentive() && self.sender.has_room_for_window()
         });
         let is_behind = !self.receiver.borrowed.is_empty();
-        let (window, part) = (None, None);
-        let mut payload = Borrowed {
-            number,
-            from,
-            len,
-            target,
-            is_offer,
-            window,
-            is_behind,
-            part,
-            is_copied: false,
-            has_waited: false,
-            whole: true,
-        };
+        let (window, has_waited, own) = (None, false, Own::Open);
+        let mut payload = Borrowed { number, from, len, target, is_offer, window, is_behind, has_waited, own };
         let mut claimed = Ok(());
         if let Some(place) = place {
             let words = self.presence.own_window(place);
@@ -165,7 +173,7 @@ impl Conn {
             self.sender.tell_window(place, payload.target.buffer.address() + payload.target.at, len);
             self.presence.hint();
             // Before the sender comes, which takes all the rest of a short payload.
-            claimed = window.claim(words).map(|part| payload.part = part);
+            claimed = window.claim(words).map(|part| payload.own = Own::of(part));
             payload.window = Some(window);
         }
         // The link's end gives the target back, after a violation too.
@@ -230,45 +238,40 @@ impl Conn {
         let Some(process) = self.cma.peer() else { return Ok(false) };
         let borrowed = &mut self.receiver.borrowed;
         // What is claimed first: meanwhile the sender comes for the rest.
-        let at = borrowed.iter().position(|payload| payload.part.is_some()).or_else(|| {
+        let at = borrowed.iter().position(|payload| matches!(payload.own, Own::Claimed(_))).or_else(|| {
             let is_next = |payload: &Borrowed| {
                 let is_taken = |window: &OpenWindow| window.is_taken(self.presence.own_window(window.number()));
                 let is_patient = payload.is_behind && !waited;
-                !payload.is_copied && (!is_patient || payload.window.as_ref().is_none_or(is_taken))
+                !payload.own.has_ended() && (!is_patient || payload.window.as_ref().is_none_or(is_taken))
             };
             borrowed.iter().position(is_next)
         });
         let Some(payload) = at.and_then(|at| borrowed.get_mut(at)) else { return Ok(false) };
         let Some(window) = &mut payload.window else {
-            payload.is_copied = true;
-            payload.whole = cma::read(process, payload.from, &mut payload.target);
+            let is_read = cma::read(process, payload.from, &mut payload.target);
+            payload.own = if is_read { Own::Copied } else { Own::Failed };
             return Ok(true);
         };
         let words = self.presence.own_window(window.number());
-        let part = match payload.part.take() {
-            None => {
-                // This side has waited once for this one.
-                payload.is_behind = false;
-                window.claim(words)?
-            }
-            part => part,
-        };
-        let Some(part) = part else {
-            payload.is_copied = true;
-            return Ok(true);
-        };
+        if matches!(payload.own, Own::Open) {
+            // This side has waited once for this one.
+            payload.is_behind = false;
+            payload.own = Own::of(window.claim(words)?);
+        }
+        let Own::Claimed(part) = &payload.own else { return Ok(true) };
         // With its first part this side looks at the whole payload: the process remembers equal
         // ranges, and the parts differ from one payload to the next.
         let is_present = part.start > 0 || process.is_present(payload.from, payload.len);
-        payload.whole = is_present && cma::read_part(process, payload.from, &mut payload.target, part);
-        if !payload.whole {
+        let is_read = is_present && cma::read_part(process, payload.from, &mut payload.target, part.clone());
+        payload.own = if !is_read {
             window.close(words);
-            payload.is_copied = true;
+            Own::Failed
         } else if window.is_taken(words) {
             // It can end before this side copies its parts of others.
-            payload.part = window.claim(words)?;
-            payload.is_copied = payload.part.is_none();
-        }
+            Own::of(window.claim(words)?)
+        } else {
+            Own::Open
+        };
         Ok(true)
     }
 
