@@ -137,7 +137,8 @@ fn futures_dropped_at_random_points_free_their_buffers_once() {
         // several threads, they wait at the same time.
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                scope.spawn(move || drop_futures_over(provider, seed.wrapping_add(thread as u64), total / THREADS));
+                let seed = seed.wrapping_add(thread as u64);
+                scope.spawn(move || drop_futures_over(provider, seed, total.div_ceil(THREADS)));
             }
         });
     }
