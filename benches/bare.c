@@ -170,6 +170,19 @@ static void read_slot(int slot, uint64_t number)
 	check_payload(in + (size_t) slot * stride, payload_seed(number, !rank));
 }
 
+/* Sends and receives a message at an offset of the buffers. */
+static void (*pass)(size_t at), (*take)(size_t at);
+
+static void pass_to_socket(size_t at)
+{
+	send_message(out + at, options.size);
+}
+
+static void take_from_socket(size_t at)
+{
+	receive_message(in + at, options.size);
+}
+
 static void latency(void *state, long count)
 {
 	size_t at = 0;
@@ -177,13 +190,13 @@ static void latency(void *state, long count)
 	(void) state;
 	while (count-- > 0) {
 		if (rank == 1) {
-			receive_message(in + at, options.size);
+			take(at);
 			read_slot(0, sequence);
 		}
 		write_slot(0, sequence);
-		send_message(out + at, options.size);
+		pass(at);
 		if (rank == 0) {
-			receive_message(in + at, options.size);
+			take(at);
 			read_slot(0, sequence);
 		}
 		sequence++;
@@ -230,6 +243,9 @@ static void run_socket(void)
 	struct sample sample;
 	double messages;
 
+	MUST(options.loop < READING);
+	pass = pass_to_socket;
+	take = take_from_socket;
 	datagrams = !strcmp(options.provider, "udp");
 	rank = spawn(2);
 	stride = payload_stride();
@@ -321,27 +337,6 @@ static void take_memory(size_t at)
 	}
 }
 
-static void trips(void *state, long count)
-{
-	size_t at = 0;
-
-	(void) state;
-	while (count-- > 0) {
-		if (rank == 1) {
-			take_memory(at);
-			read_slot(0, sequence);
-		}
-		write_slot(0, sequence);
-		pass_memory(at);
-		if (rank == 0) {
-			take_memory(at);
-			read_slot(0, sequence);
-		}
-		sequence++;
-		at = next_place(at);
-	}
-}
-
 static void memory_windows(void *state, long count)
 {
 	int i;
@@ -351,7 +346,7 @@ static void memory_windows(void *state, long count)
 		for (i = 0; i < options.window; i++) {
 			if (rank == 1)
 				write_slot(i, sequence + (uint64_t) i);
-			(rank == 1 ? pass_memory : take_memory)((size_t) i * stride);
+			(rank == 1 ? pass : take)((size_t) i * stride);
 			if (rank == 0)
 				read_slot(i, sequence + (uint64_t) i);
 		}
@@ -370,6 +365,8 @@ static void run_memory(void)
 	struct sample sample;
 
 	MUST(options.loop >= READING);
+	pass = pass_memory;
+	take = take_memory;
 	stride = payload_stride();
 	in = alloc_payload(slots);
 	out = alloc_payload(slots);
@@ -378,7 +375,7 @@ static void run_memory(void)
 	rank = spawn(2);
 	fill_kept(out, slots, rank);
 	barrier();
-	sample = measure(ping ? trips : memory_windows, NULL, rank);
+	sample = measure(ping ? latency : memory_windows, NULL, rank);
 	if (ping || rank == 0)
 		check_whole(in + (size_t) (slots - 1) * stride, payload_seed(sequence - 1, !rank));
 	if (rank == 0)
@@ -432,16 +429,20 @@ static void run_line(void)
 
 int main(int argc, char **argv)
 {
+	int exchange, rate;
+
 	parse_options(argc, argv);
+	exchange = !strcmp(options.pattern, "latency") || !strcmp(options.pattern, "stream");
+	rate = !strcmp(options.pattern, "rate");
 	if (!strcmp(options.pattern, "line"))
 		run_line();
 	else if (!strcmp(options.pattern, "copy-rate"))
 		run_copy();
-	else if (!strcmp(options.provider, "shm"))
+	else if (exchange && !strcmp(options.provider, "shm"))
 		run_memory();
-	else if (!strcmp(options.pattern, "latency") || !strcmp(options.pattern, "rate") || !strcmp(options.pattern, "stream"))
+	else if ((exchange || rate) && strcmp(options.provider, "shm"))
 		run_socket();
 	else
-		quit("--pattern %s: unknown", options.pattern);
+		quit("--pattern %s --provider %s: unknown", options.pattern, options.provider);
 	return 0;
 }

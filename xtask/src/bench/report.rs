@@ -326,8 +326,8 @@ impl Report {
             self.entries.iter().flat_map(|entry| entry.bars().into_iter().map(|(_, verdict)| verdict)).collect();
         let count = |wanted: Option<Verdict>| verdicts.iter().filter(|verdict| **verdict == wanted).count();
         format!(
-            "Of {} bars {} are met in every pair, {} by the median only, {} are missed, {} by the bare medium too, and {} could not \
-             be judged.",
+            "Of {} bars {} are met in every pair, {} by the median only, {} are missed, {} more by the bare medium too, and {} \
+             could not be judged.",
             verdicts.len(),
             count(Some(Verdict::Met)),
             count(Some(Verdict::MedianOnly)),
@@ -523,7 +523,7 @@ pub(crate) mod tests {
             "## Half round trips",
             "| case | unit | ours | reference 2.5.1 | median ratio | worst ratio |",
             "![a title](docs/benchmarks/a.svg)",
-            "Of 4 bars 0 are met in every pair, 2 by the median only, 1 are missed, 0 by the bare medium too, and 1 could not be judged.",
+            "Of 4 bars 0 are met in every pair, 2 by the median only, 1 are missed, 0 more by the bare medium too, and 1 could not be judged.",
         ] {
             assert!(markdown.contains(text), "no {text:?} in {markdown}");
         }
