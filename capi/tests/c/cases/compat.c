@@ -129,7 +129,12 @@ CASE(compat_control_progress_ignored)
 /* Before 2.0 the two models are separate; a model that the hints name is that of the info. */
 CASE_OURS(compat_control_progress_before_2_0)
 {
-	static const enum fi_progress models[] = { FI_PROGRESS_UNSPEC, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL };
+	static const enum fi_progress models[] = {
+		FI_PROGRESS_UNSPEC, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL,
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
+		FI_PROGRESS_CONTROL_UNIFIED,
+#endif
+	};
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
 	size_t c, d;
 
