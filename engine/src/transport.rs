@@ -279,8 +279,10 @@ pub enum ShutdownState {
 pub trait Transport: Send + Sized + 'static {
     /// The handle of a connect request that a [`Listener`] reported.
     type Request: Send + 'static;
-    /// True if the descriptor reports events only while armed ([`Transport::arm`]).
+    /// True if a poll is no system call.
     const POLLED: bool = false;
+    /// True if the descriptor reports all events only while armed ([`Transport::arm`]).
+    const ARMED: bool = Self::POLLED;
     /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try; 0 for
     /// a transport without it.
     const INLINE_MAX: usize = 0;
@@ -374,8 +376,8 @@ pub trait Transport: Send + Sized + 'static {
     fn order(&self) {}
     /// After [`Transport::announce`] and [`Transport::order`]: makes the descriptor report all
     /// events until [`Transport::disarm`]. True if some are pending already. May be called again
-    /// while armed. For transports with [`Transport::POLLED`]; the descriptors of others always
-    /// report all events.
+    /// while armed. For transports that are [`Transport::ARMED`]; the descriptors of others
+    /// always report all events.
     fn arm(&mut self) -> bool {
         false
     }

@@ -130,6 +130,10 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         T::POLLED
     }
 
+    fn needs_arming(&self) -> bool {
+        T::ARMED
+    }
+
     fn announce(&self, first: bool) -> bool {
         let mut inner = K::lock(&self.inner);
         inner.armed += usize::from(first);

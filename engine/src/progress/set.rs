@@ -66,9 +66,13 @@ pub trait Pollable: Send + Sync {
     fn is_standby(&self) -> bool {
         false
     }
-    /// True if the descriptor reports events only while armed.
+    /// True if a poll is no system call.
     fn is_polled(&self) -> bool {
         false
+    }
+    /// True if the descriptor reports all events only while armed.
+    fn needs_arming(&self) -> bool {
+        self.is_polled()
     }
     /// The first of three steps that make the descriptor report events, until there was a
     /// [`Pollable::disarm`] for each call with `first`. True if the second step is needed.
@@ -81,7 +85,7 @@ pub trait Pollable: Send + Sync {
     fn arm(&self) -> bool {
         false
     }
-    /// The descriptor has reported events. Called if it [`Pollable::is_polled`].
+    /// The descriptor has reported events. Called if it [`Pollable::needs_arming`].
     fn note_events(&self) {}
     /// This progress set no longer needs the descriptor to report events.
     fn disarm(&self) {}
@@ -511,7 +515,7 @@ impl State {
     fn note_events(&mut self, keys: &mut Vec<u64>) {
         for key in keys.drain(..).filter_map(|key| usize::try_from(key).ok()) {
             self.activate(key);
-            if let Some(entry) = self.pollables.get(key).filter(|entry| entry.pollable.is_polled()) {
+            if let Some(entry) = self.pollables.get(key).filter(|entry| entry.pollable.needs_arming()) {
                 entry.pollable.note_events();
             }
         }

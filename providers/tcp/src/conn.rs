@@ -59,6 +59,8 @@ pub(crate) struct Conn<S> {
     pub(crate) listed: Option<usize>,
     /// The socket takes no more output for now; epoll watches it for room.
     pub(crate) blocked: bool,
+    /// Epoll watches the socket.
+    pub(crate) watched: bool,
     /// [`BACKLOG`] bytes are charged to the account for output that the peer does not read.
     pub(crate) charged: bool,
     /// The engine submits nothing more until `handle_send_room`.

@@ -5,6 +5,7 @@
 mod accepting;
 mod reading;
 mod sending;
+mod watching;
 
 pub use crate::conn::Pending;
 use crate::conn::{BACKLOG, Conn, State};
@@ -28,6 +29,7 @@ use slab::Slab;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use watching::Watching;
 
 /// Largest size of the receive buffer that all connections of an endpoint share, in bytes.
 const STAGING: usize = 64 << 10;
@@ -97,6 +99,7 @@ pub struct TcpTransport<N: Net> {
     /// When to check connections with bytes that the peer's host may not have acknowledged.
     audits: Deadlines,
     blocked: usize,
+    watching: Watching,
     listener: Option<N::Socket>,
     local: Addr,
     /// Peers reach this endpoint at `local`, whatever addresses its connections have.
@@ -196,6 +199,7 @@ impl<N: Net> TcpTransport<N> {
             deadlines: Deadlines::default(),
             audits: Deadlines::default(),
             blocked: 0,
+            watching: Watching::default(),
             listener,
             local,
             named: false,
@@ -229,6 +233,7 @@ impl<N: Net> TcpTransport<N> {
             active: None,
             listed: None,
             blocked: false,
+            watched: true,
             charged: false,
             stalled: false,
             audit: None,
@@ -253,10 +258,20 @@ impl<N: Net> TcpTransport<N> {
     }
 
     fn deactivate(&mut self, slot: usize) {
+        if self.conns.get(slot).is_some_and(|conn| !conn.watched) && self.watch(slot, Interest::Read).is_err() {
+            // Only polls find its input.
+            return;
+        }
         let Self { conns, active, .. } = self;
         if let Some(at) = conns.get_mut(slot).and_then(|conn| conn.active.take()) {
             slots::remove(active, at, conns, |conn| &mut conn.active);
         }
+    }
+
+    /// Whether each poll reads the active connections; otherwise epoll finds those with input.
+    #[inline(always)]
+    fn reads_by_trying(&mut self) -> bool {
+        self.active.len() <= MOST_ACTIVE || !self.watch_all()
     }
 
     /// Makes an active connection idle if it has been silent for long. Each call checks the next
@@ -305,6 +320,9 @@ impl<N: Net> TcpTransport<N> {
         self.blocked -= usize::from(conn.blocked);
         if conn.charged {
             self.settings.account.release(BACKLOG);
+        }
+        if !conn.watched {
+            self.forget_unwatched();
         }
         if let State::Silent { serial } = conn.state {
             self.half_open.remove(serial);
@@ -372,6 +390,7 @@ impl<N: Net> TcpTransport<N> {
 
 impl<N: Net> Transport for TcpTransport<N> {
     type Request = Pending<N::Socket>;
+    const ARMED: bool = true;
 
     fn local_addr(&self) -> Addr {
         self.local
@@ -429,7 +448,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         let mut any = !self.done.is_empty();
         self.deliver(events);
         self.polls = self.polls.wrapping_add(1);
-        let by_trying = self.active.len() <= MOST_ACTIVE;
+        let by_trying = self.reads_by_trying();
         if !by_trying || self.active.is_empty() || self.polls.is_multiple_of(LOOK_EVERY) {
             let mut news = core::mem::take(&mut self.news);
             self.net.news(Duration::ZERO, &mut news);
@@ -472,6 +491,7 @@ impl<N: Net> Transport for TcpTransport<N> {
     fn wait(&mut self, timeout: Duration) {
         // Discard the events: epoll is level-triggered and reports them again to the next poll.
         let mut news = Vec::new();
+        let timeout = if self.watch_all() { timeout } else { Duration::ZERO };
         self.net.news(timeout, &mut news);
     }
 
@@ -512,6 +532,14 @@ impl<N: Net> Transport for TcpTransport<N> {
 
     fn descriptor(&self) -> Option<Descriptor> {
         self.net.descriptor()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.arm_descriptor()
+    }
+
+    fn disarm(&mut self) {
+        self.disarm_descriptor();
     }
 
     fn now(&self) -> Instant {

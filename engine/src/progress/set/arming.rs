@@ -30,7 +30,7 @@ impl<K: LockKind> ProgressSet<K> {
         }
         let mut at = 0;
         while let Some(active) = state.active.get(at) {
-            let has_events = active.pollable.is_polled() && active.pollable.arm();
+            let has_events = active.pollable.needs_arming() && active.pollable.arm();
             let tries = active.idle >= PATIENCE_ASLEEP && state.active.len() > FEW;
             let (stays, active) = if tries { state.try_idle(at, has_events) } else { (true, false) };
             news |= has_events || active;
@@ -48,12 +48,12 @@ impl State {
         if orders {
             pollable.order();
         }
-        pollable.is_polled() && pollable.arm()
+        pollable.needs_arming() && pollable.arm()
     }
 
     /// The first step of [`Self::arm`]. True if the second is needed.
     fn announce(&mut self, key: usize) -> bool {
-        let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.is_polled()) else { return false };
+        let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.needs_arming()) else { return false };
         let first = !core::mem::replace(&mut entry.armed, true);
         entry.pollable.announce(first)
     }

@@ -241,6 +241,7 @@ impl<N: Net> TcpTransport<N> {
         if let Some(conn) = self.conns.get_mut(slot) {
             if got {
                 conn.heard = self.polls;
+                self.note_input();
             } else if self.polls.wrapping_sub(conn.heard) >= PATIENCE && conn.broken.is_none() {
                 // A broken connection stays active: it is read until its end.
                 self.deactivate(slot);

@@ -84,7 +84,7 @@ impl<N: Net> TcpTransport<N> {
 
     /// Sets whether a connection waits for room to send, with its epoll interest and account.
     pub(super) fn set_blocked(&mut self, slot: usize, waits: bool) {
-        let Self { conns, net, blocked, settings, .. } = self;
+        let Self { conns, blocked, settings, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
         conn.blocked = waits;
         if waits {
@@ -97,8 +97,13 @@ impl<N: Net> TcpTransport<N> {
             }
         }
         let interest = if waits { Interest::ReadWrite } else { Interest::Read };
-        // The descriptor is ours and watched: this fails only without memory; polling still works.
-        drop(net.rewatch(&conn.socket, interest, slot as u64));
+        if let Err(error) = self.watch(slot, interest)
+            && let Some(conn) = self.conns.get_mut(slot)
+        {
+            // Nothing would tell when there is room.
+            conn.broken = Some(error);
+            self.note_broken(slot);
+        }
     }
 
     #[cold]
