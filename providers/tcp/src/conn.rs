@@ -88,23 +88,31 @@ pub struct Pending<S> {
     pub(crate) reader: Reader,
 }
 
+/// Receives up to `room` bytes of a payload into its target, and what follows into `behind`. Also
+/// returns how many bytes were asked for, and how many of them go into the target.
 pub(crate) fn receive_direct<N: Net>(
     net: &N,
     socket: &N::Socket,
     target: &mut RecvTarget,
-    done: usize,
-    room: usize,
-) -> (io::Result<usize>, usize) {
-    let mut chunks: [ChunkMut<'_>; 16] = core::array::from_fn(|_| ChunkMut::of(&mut []));
-    let (mut count, mut asked) = (0, 0);
+    (done, room): (usize, usize),
+    behind: &mut [u8],
+) -> (io::Result<usize>, usize, usize) {
+    let mut chunks: [ChunkMut<'_>; 17] = core::array::from_fn(|_| ChunkMut::of(&mut []));
+    let (mut count, mut placed) = (0, 0);
     target.buffer.for_each_mut(target.at + done, room, |chunk| {
-        if let Some(slot) = chunks.get_mut(count) {
-            asked += chunk.len();
-            *slot = chunk;
+        if count < 16 {
+            placed += chunk.len();
+            chunks[count] = chunk;
             count += 1;
         }
     });
-    (net.recv(socket, &mut chunks[..count]), asked)
+    let mut asked = placed;
+    if placed == room {
+        asked += behind.len();
+        chunks[count] = ChunkMut::of(behind);
+        count += 1;
+    }
+    (net.recv(socket, &mut chunks[..count]), asked, placed)
 }
 
 #[inline(always)]

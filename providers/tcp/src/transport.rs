@@ -35,6 +35,9 @@ use watching::Watching;
 const STAGING: usize = 64 << 10;
 /// Its size until more has arrived at once: a program may have an endpoint for each connection.
 const FIRST_STAGING: usize = 512;
+/// Most bytes to read ahead of a payload that is expected, and behind one: what is read with them
+/// is copied once more.
+const AHEAD: usize = 1 << 10;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
 /// Polls without input after which an active connection becomes idle.

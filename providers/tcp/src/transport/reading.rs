@@ -1,6 +1,6 @@
 //! Reads connections and enforces their deadlines.
 
-use super::{AUDITS, FIRST_STAGING, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
+use super::{AHEAD, AUDITS, FIRST_STAGING, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
 use crate::conn::{AUDIT, ReadError, State, parse, receive_direct, report_placed};
 use crate::net::{Net, vouches};
 use crate::reader::Record;
@@ -23,12 +23,12 @@ impl<N: Net> TcpTransport<N> {
             if matches!(conn.state, State::Connecting { .. }) {
                 return any;
             }
-            let (outcome, asked, direct) = match conn.reader.direct() {
+            let most = if conn.reader.expects_large() { AHEAD.min(staging.len()) } else { staging.len() };
+            let (outcome, asked, placed) = match conn.reader.direct() {
                 Some((target, done, room)) if room >= COPY => {
-                    let (outcome, asked) = receive_direct(net, &conn.socket, target, done, room);
-                    (outcome, asked, true)
+                    receive_direct(net, &conn.socket, target, (done, room), &mut staging[..most])
                 }
-                _ => (net.recv_slice(&conn.socket, staging), staging.len(), false),
+                _ => (net.recv_slice(&conn.socket, &mut staging[..most]), most, 0),
             };
             let count = match outcome {
                 Ok(0) => {
@@ -56,16 +56,20 @@ impl<N: Net> TcpTransport<N> {
             let Self { conns, staging, net, .. } = self;
             let Some(conn) = conns.get_mut(slot) else { return any };
             let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
-            let result = if direct {
-                match conn.reader.direct_done(count) {
-                    Record::Placed => report_placed(&mut conn.reader, id(slot), events),
-                    _ => Ok(()),
-                }
-            } else {
+            let mut result = Ok(());
+            if placed > 0
+                && let Record::Placed = conn.reader.direct_done(count.min(placed))
+            {
+                result = report_placed(&mut conn.reader, id(slot), events);
+            }
+            if count > placed && result.is_ok() {
                 let now = || net.now();
                 let vouches = |name: &Addr, from: &Addr| vouches(net, name, from);
-                parse(conn, slot, &staging[..count], events, now, vouches)
-            };
+                result = parse(conn, slot, &staging[..count - placed], events, now, vouches);
+                if most < staging.len() {
+                    conn.reader.note_short_read();
+                }
+            }
             if let Some(serial) = silent.filter(|_| !matches!(conn.state, State::Silent { .. })) {
                 self.half_open.remove(serial);
             }
@@ -92,9 +96,9 @@ impl<N: Net> TcpTransport<N> {
             if count < asked {
                 return true;
             }
-            if !direct && count < STAGING {
+            if most == self.staging.len() && most < STAGING {
                 // There is more than it holds.
-                self.staging.resize((4 * count).min(STAGING), 0);
+                self.staging.resize((4 * most).min(STAGING), 0);
             }
         }
         any
