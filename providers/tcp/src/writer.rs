@@ -11,6 +11,7 @@ use ofi_core::Instant;
 use ofi_engine::transport::{Flush, Token};
 use ofi_engine::wire::frame::MAX_HEADER;
 use ofi_memory::{Buffer, Chunk};
+use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ pub const LONG: u16 = 16;
 /// A payload of this many bytes counts as two messages of a burst: the next ones cost less if they
 /// leave together.
 const LARGE: usize = 16 << 10;
+/// Payloads that leave in halves as the first of a burst that answers a large one: a packet holds up
+/// to 64 KiB, and the peer receives the first half while the second is copied. Longer ones are
+/// several packets anyway, and for shorter ones the second system call takes what it saves.
+const HALVED: RangeInclusive<usize> = 48 << 10..=96 << 10;
 /// How long after the last send a message may still be held.
 pub const HOLD: Duration = Duration::from_micros(4);
 /// Held bytes that force a send.
@@ -181,12 +186,16 @@ impl Writer {
         now().since(self.last_send) > HOLD
     }
 
-    /// A payload of `len` bytes is sent now, after [`Self::may_send`].
+    /// A payload of `len` bytes is sent now, after [`Self::may_send`]; `answers` tells that the peer
+    /// has sent a large one lately. Returns how much of it the first call should send.
     #[inline]
-    pub const fn count_large(&mut self, len: usize) {
-        if len >= LARGE {
-            self.burst = self.burst.saturating_add(1);
+    pub fn count_large(&mut self, len: usize, answers: bool) -> usize {
+        if len < LARGE {
+            return len;
         }
+        let is_first = self.burst == 1;
+        self.burst = self.burst.saturating_add(1);
+        if is_first && answers && HALVED.contains(&len) { len / 2 } else { len }
     }
 
     /// Whether the queue is sent when `more` bytes join it.
@@ -331,7 +340,7 @@ mod tests {
         writer.head(&[1; 16], len, 0);
         let leaves = writer.may_send(|| at(1));
         if leaves {
-            writer.count_large(len);
+            writer.count_large(len, false);
         }
         leaves
     }
@@ -343,6 +352,21 @@ mod tests {
         assert_eq!([LARGE, 8, LARGE, LARGE].map(|len| post(&mut writer, len)), [true, true, true, false]);
         writer.pass(Flush::All, || at(1));
         assert_eq!([LARGE; 3].map(|len| post(&mut writer, len)), [true, true, false]);
+    }
+
+    #[test]
+    fn the_first_of_a_burst_that_answers_leaves_in_halves() {
+        let first = |before: &[usize], len, answers| {
+            let mut writer = Writer::default();
+            writer.sent_at(at(0));
+            before.iter().for_each(|len| assert!(post(&mut writer, *len)));
+            assert!(writer.may_send(|| at(1)));
+            writer.count_large(len, answers)
+        };
+        assert_eq!(first(&[], 64 << 10, true), 32 << 10);
+        assert_eq!(first(&[], 64 << 10, false), 64 << 10, "the peer sends no large ones");
+        assert_eq!(first(&[8], 64 << 10, true), 64 << 10, "the second of its burst");
+        assert_eq!([32 << 10, 1 << 20].map(|len| first(&[], len, true)), [32 << 10, 1 << 20]);
     }
 
     #[test]

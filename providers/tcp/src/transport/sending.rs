@@ -161,8 +161,16 @@ impl<N: Net> TcpTransport<N> {
         if leaves {
             let outcome = match &payload {
                 Some(Payload { buffer: Some(buffer), .. }) if len > COPY => {
-                    conn.writer.count_large(len);
-                    send_from(net, &conn.socket, head.bytes(), buffer, from, len)
+                    let first = conn.writer.count_large(len, conn.reader.expects_large());
+                    let outcome = send_from(net, &conn.socket, head.bytes(), buffer, from, first);
+                    match outcome {
+                        Ok(count) if first < len && count == head.bytes().len() + first => {
+                            // If this fails, so does the next send.
+                            let rest = send_from(net, &conn.socket, &[], buffer, from + first, len - first);
+                            Ok(count + rest.unwrap_or(0))
+                        }
+                        outcome => outcome,
+                    }
                 }
                 Some(Payload { buffer: Some(buffer), .. }) => {
                     scratch.clear();
