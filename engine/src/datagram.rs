@@ -71,8 +71,10 @@ pub struct Joined {
 
 /// Carries packets.
 pub trait Datagrams: Send + Sized + 'static {
-    /// To poll it costs little, and the descriptor reports packets only while threads sleep on it.
+    /// True if a poll is no system call.
     const POLLED: bool = false;
+    /// True if the descriptor reports all packets only while threads sleep on it.
+    const ARMED: bool = Self::POLLED;
     /// Memberships may be [`Membership::Awaited`].
     const AWAITS: bool = false;
 
@@ -96,13 +98,17 @@ pub trait Datagrams: Send + Sized + 'static {
     /// Sets whether packets make the descriptor readable. True if there are some that it will not
     /// report, because they came before.
     fn listen(&mut self, on: bool) -> bool;
+    /// No thread sleeps on the descriptor, if it is [`Self::ARMED`].
+    fn disarm(&mut self) {
+        self.listen(false);
+    }
     /// Handles what the medium reports besides packets, such as that a peer is found. True if there
     /// was anything.
     #[inline]
     fn attend(&mut self) -> bool {
         false
     }
-    /// The descriptor has reported something, if it is [`Self::POLLED`].
+    /// The descriptor has reported something, if it is [`Self::ARMED`].
     fn note_events(&mut self) {}
     /// Whether packets that were taken wait for room, which no event reports.
     #[inline]
@@ -169,7 +175,7 @@ impl Receives {
 
     /// Whether packets are to make the descriptor of `D` readable.
     const fn listens<D: Datagrams>(&self) -> bool {
-        !self.deaf && (!D::POLLED || self.armed > 0)
+        !self.deaf && (!D::ARMED || self.armed > 0)
     }
 
     /// Drops all receives without completions. Only for closing.

@@ -51,6 +51,10 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
         D::POLLED
     }
 
+    fn needs_arming(&self) -> bool {
+        D::ARMED
+    }
+
     fn announce(&self, first: bool) -> bool {
         K::lock(&self.inner).rx.armed += usize::from(first);
         false
@@ -72,7 +76,7 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
         let mut inner = K::lock(&self.inner);
         inner.rx.armed -= 1;
         if let Inner { socket: Some(socket), rx: Receives { armed: 0, .. }, .. } = &mut *inner {
-            socket.listen(false);
+            socket.disarm();
         }
     }
 

@@ -15,6 +15,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
+/// Packets received since the descriptor was last armed after which the poller no longer watches the
+/// sockets: an event that nobody waits for costs the sender a tenth of a small packet.
+const TRUST: usize = 64;
+
 /// A multicast group that the endpoint receives from.
 #[derive(Debug)]
 struct Group {
@@ -38,7 +42,11 @@ pub struct Udp {
     dscp: Option<u8>,
     poller: Poller,
     /// Whether the poller watches the sockets, including those of groups joined later.
-    listening: bool,
+    watched: bool,
+    /// A thread may sleep on the poller.
+    armed: bool,
+    /// Packets received since it was last armed.
+    taken: usize,
 }
 
 impl Udp {
@@ -50,47 +58,15 @@ impl Udp {
         let local = socket.local_addr().map_err(|error| fail(error, "get the address of the socket bound to"))?;
         let poller = Poller::new().map_err(|error| Error::os(error, "create an epoll descriptor"))?;
         poller.add(socket.as_raw_fd(), Interest::Read, 0).map_err(|error| Error::os(error, "watch a socket"))?;
-        Ok(Self { socket, local, groups: Vec::new(), first: 0, dscp, poller, listening: true })
+        Ok(Self { socket, local, groups: Vec::new(), first: 0, dscp, poller, watched: true, armed: false, taken: 0 })
     }
 
     fn sockets(&self) -> impl Iterator<Item = &DatagramSocket> {
         std::iter::once(&self.socket).chain(self.groups.iter().map(|group| &group.socket))
     }
 
-    /// Starts to receive from a group.
-    fn listen_to(&self, addr: SocketAddr) -> io::Result<DatagramSocket> {
-        let bind = || DatagramSocket::bind(addr, true);
-        let socket = if self.local.ip().is_unspecified() && self.local.port() == addr.port() {
-            // The endpoint's own socket has the port of every address, that of the group too.
-            self.socket.ignore_other_groups()?;
-            self.socket.share_port_for(bind)?
-        } else {
-            bind()?
-        };
-        socket.mark(self.dscp)?;
-        socket.join(addr.ip(), &self.local)?;
-        if self.listening {
-            self.poller.add(socket.as_raw_fd(), Interest::Read, 0)?;
-        }
-        Ok(socket)
-    }
-}
-
-impl Datagrams for Udp {
-    fn local_addr(&self) -> Addr {
-        Addr::from(self.local)
-    }
-
     #[inline]
-    fn send(&mut self, packet: &Buffer, to: &Addr, _: bool) -> Given {
-        match self.socket.send(packet, to) {
-            Ok(()) => Given::Taken,
-            Err(error) => refused(&error, to),
-        }
-    }
-
-    #[inline]
-    fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
+    fn receive_some(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
         let count = 1 + self.groups.len();
         let first = self.first;
         self.first = if first + 1 < count { first + 1 } else { 0 };
@@ -118,6 +94,64 @@ impl Datagrams for Udp {
                 let room = (most - begin).min(MOST);
                 drop(socket.receive(buffers.iter_mut().skip(begin).take(room).map(|(_, buffer)| buffer), take));
             }
+        }
+    }
+
+    /// Has the poller watch the sockets, or not. False if the system has no memory for that: it
+    /// watches none then.
+    fn watch(&mut self, on: bool) -> bool {
+        if on == self.watched {
+            return true;
+        }
+        self.watched = on && self.sockets().all(|socket| self.poller.add(socket.as_raw_fd(), Interest::Read, 0).is_ok());
+        if !self.watched {
+            // Fails only for sockets that it does not watch, as wanted.
+            self.sockets().for_each(|socket| drop(self.poller.remove(socket.as_raw_fd())));
+        }
+        self.watched == on
+    }
+
+    /// Starts to receive from a group.
+    fn listen_to(&self, addr: SocketAddr) -> io::Result<DatagramSocket> {
+        let bind = || DatagramSocket::bind(addr, true);
+        let socket = if self.local.ip().is_unspecified() && self.local.port() == addr.port() {
+            // The endpoint's own socket has the port of every address, that of the group too.
+            self.socket.ignore_other_groups()?;
+            self.socket.share_port_for(bind)?
+        } else {
+            bind()?
+        };
+        socket.mark(self.dscp)?;
+        socket.join(addr.ip(), &self.local)?;
+        if self.watched {
+            self.poller.add(socket.as_raw_fd(), Interest::Read, 0)?;
+        }
+        Ok(socket)
+    }
+}
+
+impl Datagrams for Udp {
+    const ARMED: bool = true;
+
+    fn local_addr(&self) -> Addr {
+        Addr::from(self.local)
+    }
+
+    #[inline]
+    fn send(&mut self, packet: &Buffer, to: &Addr, _: bool) -> Given {
+        match self.socket.send(packet, to) {
+            Ok(()) => Given::Taken,
+            Err(error) => refused(&error, to),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
+        let before = packets.len();
+        self.receive_some(buffers, most, packets);
+        self.taken = self.taken.saturating_add(packets.len() - before);
+        if self.taken >= TRUST && self.watched && !self.armed {
+            self.watch(false);
         }
     }
 
@@ -158,13 +192,14 @@ impl Datagrams for Udp {
     }
 
     fn listen(&mut self, on: bool) -> bool {
-        self.listening = on;
-        for socket in self.sockets() {
-            let fd = socket.as_raw_fd();
-            // Fails only if the socket already is in that state.
-            drop(if on { self.poller.add(fd, Interest::Read, 0) } else { self.poller.remove(fd) });
-        }
-        false
+        self.armed = on;
+        !self.watch(on)
+    }
+
+    fn disarm(&mut self) {
+        // Watching goes on: the next sleep may come soon.
+        self.armed = false;
+        self.taken = 0;
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -210,6 +245,53 @@ mod tests {
         packets.pop()
     }
 
+    /// Whether the descriptor is readable.
+    fn awake(udp: &Udp) -> bool {
+        let mut count = 0;
+        udp.poller.wait(Some(Duration::ZERO), |_| count += 1).unwrap();
+        count > 0
+    }
+
+    /// A sender, and a receiver that has received enough to leave its descriptor alone.
+    fn busy() -> (Udp, Udp, Addr) {
+        let (mut speaker, mut listener) = (loopback(), loopback());
+        let own = listener.local_addr();
+        for _ in 0..TRUST {
+            say(&mut speaker, &own, 1);
+            assert!(awake(&listener));
+            assert!(take(&mut listener).is_some());
+        }
+        say(&mut speaker, &own, 1);
+        assert!(!awake(&listener), "nobody sleeps on it");
+        (speaker, listener, own)
+    }
+
+    #[test]
+    fn a_socket_that_is_received_from_all_the_time_is_watched_again_before_a_sleep() {
+        let (mut speaker, mut listener, own) = busy();
+        assert!(!listener.listen(true));
+        assert!(awake(&listener));
+        for _ in 0..=TRUST {
+            assert!(take(&mut listener).is_some());
+            say(&mut speaker, &own, 1);
+            assert!(awake(&listener), "a thread may sleep on it");
+        }
+        listener.disarm();
+        assert!(awake(&listener), "the next sleep may come soon");
+    }
+
+    #[test]
+    fn nobody_sleeps_on_a_socket_that_cannot_be_watched() {
+        let (mut speaker, mut listener, own) = busy();
+        // The system refuses to watch it twice, as it does without memory.
+        listener.poller.add(listener.socket.as_raw_fd(), Interest::Read, 0).unwrap();
+        assert!(listener.listen(true));
+        assert!(!listener.listen(true), "by now it can be watched");
+        assert!(take(&mut listener).is_some());
+        say(&mut speaker, &own, 1);
+        assert!(awake(&listener));
+    }
+
     /// A sender to and a receiver of a group, at a free port.
     fn joined() -> (Udp, Udp, Addr) {
         let (mut speaker, mut listener) = (loopback(), loopback());
@@ -242,11 +324,6 @@ mod tests {
 
     #[test]
     fn a_group_that_is_joined_while_nothing_is_listened_to_wakes_no_sleeper() {
-        let awake = |udp: &Udp| {
-            let mut count = 0;
-            udp.poller.wait(Some(Duration::ZERO), |_| count += 1).unwrap();
-            count > 0
-        };
         let (mut speaker, mut listener) = (loopback(), loopback());
         let group = Addr::from(SocketAddr::from(([239, 1, 2, 3], loopback().local.port())));
         speaker.join(&group, Ways::SEND).unwrap();

@@ -64,6 +64,7 @@ pub(crate) fn all<M: Medium>() -> Vec<Case> {
             pressure::back_pressure::<M>,
         ),
         case("a_sleeper_is_woken_by_what_arrives", SOME, &[Need::Sleep], sleep::woken::<M>),
+        case("a_sleeper_is_woken_after_much_traffic", FEW, &[Need::Sleep], sleep::woken_after_traffic::<M>),
         case(
             "a_sleeper_is_woken_by_what_arrives_on_a_link_from_a_listener",
             SOME,

@@ -49,6 +49,36 @@ pub(crate) fn woken_after_hand_over<M: Medium>(seed: u64) {
     expect_woken_by_frame(&mut world, to, from, channel);
 }
 
+/// Frames that arrive one by one before a transport may leave its descriptor alone, in any case.
+const BUSY: usize = 200;
+
+/// A transport that was polled through many frames reads on when links are added, and is woken by
+/// the next frame: it may stop watching what each poll reads, as long as it does and until it is
+/// armed.
+pub(crate) fn woken_after_traffic<M: Medium>(seed: u64) {
+    let mut world = World::<M>::calm_pair(seed);
+    world.nodes.iter_mut().for_each(|node| node.observer.takes_all = true);
+    let mut channels = Vec::new();
+    for _ in 0..3 {
+        world.nodes[1].wake(true);
+        for _ in 0..1 + world.rng.usize(..5) {
+            let channel = world.connect(0, 1, Plan::Accept);
+            world.until("the link opens", |world| world.ledger.borrow().channels[channel].sides == [Side::Open; 2]);
+            channels.push(channel);
+            for _ in 0..BUSY / channels.len() {
+                for channel in &channels {
+                    let id = world.end_of(0, *channel);
+                    world.submit_some(0, id, 1);
+                    world.nodes[0].flush(Flush::All);
+                    world.settle();
+                }
+            }
+        }
+        let channel = channels[world.rng.usize(..channels.len())];
+        expect_woken_by_frame(&mut world, 0, 1, channel);
+    }
+}
+
 /// A connect request, a frame and the end of a link make the descriptor readable.
 pub(crate) fn woken<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
