@@ -3,7 +3,7 @@
 use crate::deadlines::Deadlines;
 use crate::net::Net;
 use crate::reader::{Reader, Record};
-use crate::writer::Writer;
+use crate::writer::{COPY, Writer};
 use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Verdict};
 use ofi_engine::wire::frame::Violation;
@@ -11,6 +11,9 @@ use ofi_memory::{Buffer, Chunk, ChunkMut};
 use std::io;
 use std::time::Duration;
 
+/// Most bytes to read ahead of a payload that is expected, and behind one: what is read with them
+/// is copied once more.
+const AHEAD: usize = 1 << 10;
 /// How long after a send its connection is checked for unacknowledged bytes, and between checks.
 pub(crate) const AUDIT: Duration = Duration::from_secs(1);
 /// Copied bytes that may be queued for a peer that does not read, if the account has room for them.
@@ -88,9 +91,31 @@ pub struct Pending<S> {
     pub(crate) reader: Reader,
 }
 
+/// Receives the rest of a payload into its target and what follows it into `staging`, or little,
+/// ahead of a large payload that is expected. Returns what [`receive_direct`] does.
+#[inline(never)]
+pub(crate) fn receive_large<N: Net>(
+    net: &N,
+    conn: &mut Conn<N::Socket>,
+    staging: &mut [u8],
+) -> (io::Result<usize>, usize, usize) {
+    let most = if conn.reader.expects_large() { AHEAD.min(staging.len()) } else { staging.len() };
+    let staging = &mut staging[..most];
+    match conn.reader.direct() {
+        Some((target, done, room)) if room >= COPY => receive_direct(net, &conn.socket, target, (done, room), staging),
+        _ => {
+            let outcome = net.recv_slice(&conn.socket, staging);
+            if outcome.is_ok() {
+                conn.reader.note_input();
+            }
+            (outcome, most, 0)
+        }
+    }
+}
+
 /// Receives up to `room` bytes of a payload into its target, and what follows into `behind`. Also
 /// returns how many bytes were asked for, and how many of them go into the target.
-pub(crate) fn receive_direct<N: Net>(
+fn receive_direct<N: Net>(
     net: &N,
     socket: &N::Socket,
     target: &mut RecvTarget,
@@ -143,6 +168,21 @@ pub(crate) enum ReadError {
 pub(crate) fn report_placed(reader: &mut Reader, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
     let Some(target) = reader.take_placed() else { return Ok(()) };
     events.handle_recv_done(link, target).map_err(ReadError::Violation)
+}
+
+/// Up to `placed` of `count` bytes that were received are in their target: reports its payload if it
+/// is complete. Returns how many bytes are behind it.
+#[inline(never)]
+pub(crate) fn note_placed<S>(
+    conn: &mut Conn<S>,
+    slot: usize,
+    (count, placed): (usize, usize),
+    events: &mut impl LinkEvents,
+) -> Result<usize, ReadError> {
+    if let Record::Placed = conn.reader.direct_done(count.min(placed)) {
+        report_placed(&mut conn.reader, LinkId(u32::try_from(slot).unwrap_or(u32::MAX)), events)?;
+    }
+    Ok(count.saturating_sub(placed))
 }
 
 /// Parses `input` and reports its records to `events`.

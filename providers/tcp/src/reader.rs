@@ -21,9 +21,9 @@ pub const MAX_PAD: usize = 63;
 const SMALL: usize = 2048;
 /// From this size on a payload should reach its target without a copy in between.
 const LARGE: usize = 16 << 10;
-/// Short reads after a large payload that may find none before the next is no longer expected:
-/// small records, such as acknowledgments, arrive between large ones.
-const LOOKS: u8 = 4;
+/// Reads after a large payload that may find none before the next is no longer expected: small
+/// records, such as acknowledgments, arrive between large ones.
+const LOOKS: u8 = 5;
 
 /// The result of parsing a piece of the stream.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub struct Reader {
     spent: bool,
     body: Option<Body>,
     number: u16,
-    /// How many more short reads look for a large payload.
+    /// How many more reads look for a payload to place; all but the last expect a large one.
     looks: u8,
 }
 
@@ -175,20 +175,25 @@ impl Reader {
     /// Sets the target of a streamed payload of `len` bytes; `None` drops it.
     pub fn place(&mut self, target: Option<RecvTarget>, len: usize) {
         self.body = Some(Body { target, done: 0, left: len });
-        self.looks = if len >= LARGE { LOOKS } else { 0 };
+        self.looks = if len >= LARGE { LOOKS } else { 1 };
+    }
+
+    /// Whether the next bytes are probably those of small records.
+    #[inline]
+    pub const fn expects_small(&self) -> bool {
+        self.looks == 0
     }
 
     /// Whether a large payload is expected, as there was one lately: reads should be short, so that
     /// little of it is copied on its way.
     pub const fn expects_large(&self) -> bool {
-        self.looks > 0
+        self.looks > 1
     }
 
-    /// A read was short because of [`Self::expects_large`].
-    pub const fn note_short_read(&mut self) {
-        if self.body.is_none() {
-            self.looks = self.looks.saturating_sub(1);
-        }
+    /// Something has arrived that is not received into a target. If it does not begin a payload,
+    /// fewer reads look for one.
+    pub const fn note_input(&mut self) {
+        self.looks = self.looks.saturating_sub(1);
     }
 
     fn fill_body(&mut self, input: &[u8]) -> (Record<'static>, usize) {

@@ -35,9 +35,6 @@ use watching::Watching;
 const STAGING: usize = 64 << 10;
 /// Its size until more has arrived at once: a program may have an endpoint for each connection.
 const FIRST_STAGING: usize = 512;
-/// Most bytes to read ahead of a payload that is expected, and behind one: what is read with them
-/// is copied once more.
-const AHEAD: usize = 1 << 10;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
 /// Polls without input after which an active connection becomes idle.
@@ -117,6 +114,16 @@ pub struct TcpTransport<N: Net> {
 impl<N: Net> core::fmt::Debug for TcpTransport<N> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("TcpTransport").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+#[inline(never)]
+fn deliver_all(all: &mut Vec<Done>, events: &mut impl LinkEvents) {
+    for done in all.drain(..) {
+        match done {
+            Done::Sent(link, token, buffer) => events.handle_send_done(link, token, buffer),
+            Done::Room(link) => events.handle_send_room(link),
+        }
     }
 }
 
@@ -290,17 +297,7 @@ impl<N: Net> TcpTransport<N> {
     #[inline(always)]
     fn deliver(&mut self, events: &mut impl LinkEvents) {
         if !self.done.is_empty() {
-            self.deliver_all(events);
-        }
-    }
-
-    #[inline(never)]
-    fn deliver_all(&mut self, events: &mut impl LinkEvents) {
-        for done in self.done.drain(..) {
-            match done {
-                Done::Sent(link, token, buffer) => events.handle_send_done(link, token, buffer),
-                Done::Room(link) => events.handle_send_room(link),
-            }
+            deliver_all(&mut self.done, events);
         }
     }
 

@@ -7,11 +7,11 @@
 //! after the last send, or [`FULL`] bytes are held.
 
 use crate::reader::{HELLO, PREFIX};
+use core::ops::RangeInclusive;
 use ofi_core::Instant;
 use ofi_engine::transport::{Flush, Token};
 use ofi_engine::wire::frame::MAX_HEADER;
 use ofi_memory::{Buffer, Chunk};
-use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -103,7 +103,8 @@ impl Udp {
         if on == self.watched {
             return true;
         }
-        self.watched = on && self.sockets().all(|socket| self.poller.add(socket.as_raw_fd(), Interest::Read, 0).is_ok());
+        self.watched =
+            on && self.sockets().all(|socket| self.poller.add(socket.as_raw_fd(), Interest::Read, 0).is_ok());
         if !self.watched {
             // Fails only for sockets that it does not watch, as wanted.
             self.sockets().for_each(|socket| drop(self.poller.remove(socket.as_raw_fd())));

@@ -53,7 +53,9 @@ impl State {
 
     /// The first step of [`Self::arm`]. True if the second is needed.
     fn announce(&mut self, key: usize) -> bool {
-        let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.needs_arming()) else { return false };
+        let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.needs_arming()) else {
+            return false;
+        };
         let first = !core::mem::replace(&mut entry.armed, true);
         entry.pollable.announce(first)
     }

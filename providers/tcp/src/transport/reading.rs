@@ -1,10 +1,8 @@
 //! Reads connections and enforces their deadlines.
 
-use super::{AHEAD, AUDITS, FIRST_STAGING, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
-use crate::conn::{AUDIT, ReadError, State, parse, receive_direct, report_placed};
+use super::{AUDITS, FIRST_STAGING, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, deliver_all};
+use crate::conn::{AUDIT, ReadError, State, note_placed, parse, receive_large};
 use crate::net::{Net, vouches};
-use crate::reader::Record;
-use crate::writer::COPY;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::transport::{Down, LinkEvents};
 use ofi_engine::wire::frame::Violation;
@@ -18,17 +16,15 @@ impl<N: Net> TcpTransport<N> {
             self.staging.resize(FIRST_STAGING, 0);
         }
         for _ in 0..READS {
-            let Self { conns, staging, net, .. } = self;
+            let Self { conns, staging, net, done, .. } = self;
             let Some(conn) = conns.get_mut(slot) else { return any };
             if matches!(conn.state, State::Connecting { .. }) {
                 return any;
             }
-            let most = if conn.reader.expects_large() { AHEAD.min(staging.len()) } else { staging.len() };
-            let (outcome, asked, placed) = match conn.reader.direct() {
-                Some((target, done, room)) if room >= COPY => {
-                    receive_direct(net, &conn.socket, target, (done, room), &mut staging[..most])
-                }
-                _ => (net.recv_slice(&conn.socket, &mut staging[..most]), most, 0),
+            let (outcome, asked, placed) = if conn.reader.expects_small() {
+                (net.recv_slice(&conn.socket, staging), staging.len(), 0)
+            } else {
+                receive_large(net, conn, staging)
             };
             let count = match outcome {
                 Ok(0) => {
@@ -52,24 +48,16 @@ impl<N: Net> TcpTransport<N> {
             };
             any = true;
             // Report finished sends first: this input may answer them.
-            self.deliver(events);
-            let Self { conns, staging, net, .. } = self;
-            let Some(conn) = conns.get_mut(slot) else { return any };
-            let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
-            let mut result = Ok(());
-            if placed > 0
-                && let Record::Placed = conn.reader.direct_done(count.min(placed))
-            {
-                result = report_placed(&mut conn.reader, id(slot), events);
+            if !done.is_empty() {
+                deliver_all(done, events);
             }
-            if count > placed && result.is_ok() {
+            let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
+            let behind = if placed > 0 { note_placed(conn, slot, (count, placed), events) } else { Ok(count) };
+            let result = behind.and_then(|behind| {
                 let now = || net.now();
                 let vouches = |name: &Addr, from: &Addr| vouches(net, name, from);
-                result = parse(conn, slot, &staging[..count - placed], events, now, vouches);
-                if most < staging.len() {
-                    conn.reader.note_short_read();
-                }
-            }
+                parse(conn, slot, &staging[..behind], events, now, vouches)
+            });
             if let Some(serial) = silent.filter(|_| !matches!(conn.state, State::Silent { .. })) {
                 self.half_open.remove(serial);
             }
@@ -96,9 +84,9 @@ impl<N: Net> TcpTransport<N> {
             if count < asked {
                 return true;
             }
-            if most == self.staging.len() && most < STAGING {
+            if asked - placed == self.staging.len() && self.staging.len() < STAGING {
                 // There is more than it holds.
-                self.staging.resize((4 * most).min(STAGING), 0);
+                self.staging.resize((4 * self.staging.len()).min(STAGING), 0);
             }
         }
         any
