@@ -339,6 +339,36 @@ mod tests {
     }
 
     #[test]
+    fn a_large_payload_is_expected_after_one_until_several_reads_have_found_none() {
+        let read = |reader: &mut Reader, number, payload: usize| {
+            let stream = record(number, b"a", 0, &vec![0; payload]);
+            let (record, used) = reader.next(&stream[..stream.len().min(64)]).unwrap();
+            if let Record::Frame(_, Incoming::Streaming(len)) = record {
+                reader.place(None, len);
+                assert!(matches!(reader.next(&stream[used..]), Ok((Record::Nothing, _))));
+            }
+        };
+        let mut reader = Reader::default();
+        assert!(reader.expects_small());
+        read(&mut reader, 0, SMALL);
+        assert!(!reader.expects_small() && !reader.expects_large(), "its rest is placed, the next may be small");
+        read(&mut reader, 1, LARGE);
+        for number in 2..5 {
+            assert!(reader.expects_large());
+            reader.note_input();
+            read(&mut reader, number, 0);
+        }
+        read(&mut reader, 5, LARGE);
+        for _ in 1..LOOKS {
+            assert!(reader.expects_large());
+            reader.note_input();
+        }
+        assert!(!reader.expects_large());
+        reader.note_input();
+        assert!(reader.expects_small());
+    }
+
+    #[test]
     fn a_gap_is_noticed() {
         let mut stream = record(0, b"a", 0, b"");
         stream.extend(record(2, b"b", 0, b""));
