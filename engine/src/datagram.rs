@@ -95,8 +95,8 @@ pub trait Datagrams: Send + Sized + 'static {
     fn next_joined(&mut self) -> Option<Joined> {
         None
     }
-    /// Sets whether packets make the descriptor readable. True if there are some that it will not
-    /// report, because they came before.
+    /// Sets whether packets make the descriptor readable. True if it may not report some, because
+    /// they came before, or because the system has refused to watch the medium.
     fn listen(&mut self, on: bool) -> bool;
     /// No thread sleeps on the descriptor, if it is [`Self::ARMED`].
     fn disarm(&mut self) {
@@ -108,7 +108,7 @@ pub trait Datagrams: Send + Sized + 'static {
     fn attend(&mut self) -> bool {
         false
     }
-    /// The descriptor has reported something, if it is [`Self::ARMED`].
+    /// The descriptor has reported something, if it is [`Self::POLLED`].
     fn note_events(&mut self) {}
     /// Whether packets that were taken wait for room, which no event reports.
     #[inline]

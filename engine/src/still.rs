@@ -50,6 +50,8 @@ pub(crate) struct Quiet {
     pub(crate) report: Option<Report>,
     /// To poll it is a system call.
     pub(crate) costly: bool,
+    /// It has events when it is armed.
+    pub(crate) has_events: bool,
 }
 
 impl Pollable for Quiet {
@@ -80,7 +82,7 @@ impl Pollable for Quiet {
     fn arm(&self) -> bool {
         assert!(self.announced.load(Ordering::SeqCst), "announced before it is armed");
         self.armed.store(true, Ordering::SeqCst);
-        false
+        self.has_events
     }
     fn disarm(&self) {
         assert!(self.announced.swap(false, Ordering::SeqCst), "disarmed once");

@@ -85,7 +85,7 @@ pub trait Pollable: Send + Sync {
     fn arm(&self) -> bool {
         false
     }
-    /// The descriptor has reported events. Called if it [`Pollable::needs_arming`].
+    /// The descriptor has reported events. Called if it [`Pollable::is_polled`].
     fn note_events(&self) {}
     /// This progress set no longer needs the descriptor to report events.
     fn disarm(&self) {}
@@ -253,11 +253,17 @@ impl<K: LockKind> ProgressSet<K> {
         }
         state.standby += standby;
         state.costly += costly;
+        let joined = active.pollable.clone();
         state.active.push(active);
         state.count();
         if state.is_slept_on() {
-            state.pollables[key].pollable.ready_flag().add_sleeper();
-            state.arm(key);
+            joined.ready_flag().add_sleeper();
+            if state.arm(key) {
+                drop(state);
+                // The threads that sleep would not hear of what it has.
+                joined.ready_flag().mark_ready();
+                joined.ready_flag().wake();
+            }
         }
         Ok(key)
     }
@@ -515,7 +521,7 @@ impl State {
     fn note_events(&mut self, keys: &mut Vec<u64>) {
         for key in keys.drain(..).filter_map(|key| usize::try_from(key).ok()) {
             self.activate(key);
-            if let Some(entry) = self.pollables.get(key).filter(|entry| entry.pollable.needs_arming()) {
+            if let Some(entry) = self.pollables.get(key).filter(|entry| entry.pollable.is_polled()) {
                 entry.pollable.note_events();
             }
         }

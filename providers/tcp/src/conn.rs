@@ -91,8 +91,8 @@ pub struct Pending<S> {
     pub(crate) reader: Reader,
 }
 
-/// Receives the rest of a payload into its target and what follows it into `staging`, or little,
-/// ahead of a large payload that is expected. Returns what [`receive_direct`] does.
+/// Receives into a payload's target, if there is one, and then into `staging`: at most [`AHEAD`]
+/// bytes of it while a large payload is expected. Returns what [`receive_direct`] does.
 #[inline(never)]
 pub(crate) fn receive_large<N: Net>(
     net: &N,

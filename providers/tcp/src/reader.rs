@@ -21,8 +21,8 @@ pub const MAX_PAD: usize = 63;
 const SMALL: usize = 2048;
 /// From this size on a payload should reach its target without a copy in between.
 const LARGE: usize = 16 << 10;
-/// Reads after a large payload that may find none before the next is no longer expected: small
-/// records, such as acknowledgments, arrive between large ones.
+/// Reads that look for a payload after a large one, the last of them no longer for a large one:
+/// small records, such as acknowledgments, arrive between large payloads.
 const LOOKS: u8 = 5;
 
 /// The result of parsing a piece of the stream.

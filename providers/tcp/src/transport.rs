@@ -278,7 +278,8 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Whether each poll reads the active connections; otherwise epoll finds those with input.
+    /// Whether each poll reads the active connections. Otherwise epoll finds those with input, and
+    /// watches them all from now on.
     #[inline(always)]
     fn reads_by_trying(&mut self) -> bool {
         self.active.len() <= MOST_ACTIVE || !self.watch_all()

@@ -15,7 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-/// Packets received since the descriptor was last armed after which the poller no longer watches the
+/// Packets received since a thread last slept after which the poller no longer watches the
 /// sockets: an event that nobody waits for costs the sender a tenth of a small packet.
 const TRUST: usize = 64;
 
@@ -45,7 +45,7 @@ pub struct Udp {
     watched: bool,
     /// A thread may sleep on the poller.
     armed: bool,
-    /// Packets received since it was last armed.
+    /// Packets received since it was last disarmed.
     taken: usize,
 }
 

@@ -282,6 +282,17 @@ impl State {
         }
     }
 
+    /// What is reported of a socket that an endpoint watches, and under which key.
+    fn set_interest(&mut self, id: Id, interest: Interest, key: u64) {
+        if let Id::Listener(addr) = id {
+            if let Some(listener) = self.listeners.get_mut(&addr) {
+                listener.watched = Some(key);
+            }
+        } else if let Some(end) = self.end(id) {
+            end.watched = Some((key, interest));
+        }
+    }
+
     /// Collects the events of the sockets that an endpoint watches.
     fn news_of(&mut self, descriptor: Descriptor, news: &mut Vec<Event>) {
         let Self { nets, listeners, ends, .. } = self;
@@ -525,24 +536,22 @@ impl Net for SimNet {
     }
 
     fn watch(&mut self, socket: &SimSocket, interest: Interest, key: u64) -> io::Result<()> {
-        self.world.lock().nets.entry(self.descriptor).or_default().push(socket.id);
-        self.rewatch(socket, interest, key)
+        let mut state = self.world.lock();
+        let sockets = state.nets.entry(self.descriptor).or_default();
+        if sockets.contains(&socket.id) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        sockets.push(socket.id);
+        state.set_interest(socket.id, interest, key);
+        Ok(())
     }
 
     fn rewatch(&mut self, socket: &SimSocket, interest: Interest, key: u64) -> io::Result<()> {
         let mut state = self.world.lock();
-        match socket.id {
-            Id::Listener(addr) => {
-                if let Some(listener) = state.listeners.get_mut(&addr) {
-                    listener.watched = Some(key);
-                }
-            }
-            id => {
-                if let Some(end) = state.end(id) {
-                    end.watched = Some((key, interest));
-                }
-            }
+        if !state.nets.entry(self.descriptor).or_default().contains(&socket.id) {
+            return Err(io::ErrorKind::NotFound.into());
         }
+        state.set_interest(socket.id, interest, key);
         Ok(())
     }
 

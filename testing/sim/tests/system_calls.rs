@@ -2,7 +2,7 @@
 //! interface to sockets, and carries a deferred acknowledgment.
 
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, Caps, FiAddr, Instant};
+use ofi_core::{Addr, Caps, Errno, FiAddr, Instant};
 use ofi_engine::Waiting;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::OneSidedOps;
@@ -11,9 +11,9 @@ use ofi_os::clock;
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::{Health, Socket};
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_rig::{Message, Options, RealTime, Side, Target, expect};
+use ofi_rig::{Exposed, Message, Options, RealTime, Side, Target, expect};
 use ofi_sim::pair;
-use ofi_sync::primitive::{AtomicU64, Ordering};
+use ofi_sync::primitive::{AtomicBool, AtomicU64, Ordering};
 use ofi_tcp::net::{Net, System};
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::io;
@@ -33,6 +33,10 @@ struct Calls {
     /// Sockets whose options were set, and the sends before the last of them.
     settled: Arc<AtomicU64>,
     sends_before: Arc<AtomicU64>,
+    /// Sockets that epoll watches.
+    watched: Arc<AtomicU64>,
+    /// The system refuses to watch more.
+    refuses: Arc<AtomicBool>,
 }
 
 impl Calls {
@@ -46,6 +50,10 @@ impl Calls {
 
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn watched(&self) -> u64 {
+        self.watched.load(Ordering::Relaxed)
     }
 }
 
@@ -122,12 +130,17 @@ impl Net for Counted {
         self.count().health(socket)
     }
     fn watch(&mut self, socket: &Socket, interest: Interest, key: u64) -> io::Result<()> {
+        if self.1.refuses.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(Errno::ENOMEM.raw()));
+        }
+        self.1.watched.fetch_add(1, Ordering::Relaxed);
         self.count_mut().watch(socket, interest, key)
     }
     fn rewatch(&mut self, socket: &Socket, interest: Interest, key: u64) -> io::Result<()> {
         self.count_mut().rewatch(socket, interest, key)
     }
     fn unwatch(&mut self, socket: &Socket) {
+        self.1.watched.fetch_sub(1, Ordering::Relaxed);
         self.count_mut().unwatch(socket);
     }
     fn news(&mut self, timeout: Duration, news: &mut Vec<Event>) {
@@ -227,6 +240,64 @@ fn the_socket_of_a_connection_gets_its_options_once_the_hello_has_left() {
     let settled = |calls: &Calls| calls.settled.load(Ordering::Relaxed);
     assert_eq!((settled(&at_a), settled(&at_b)), (1, 0), "what is accepted inherits them");
     assert_eq!(at_a.sends_before.load(Ordering::Relaxed), 1);
+    a.close();
+    b.close();
+}
+
+/// Two sides with a link that is so busy that neither watches its socket, and the memory of the
+/// second to which the first has written.
+fn busy(calls: &Calls) -> ([Side<TcpTransport<Counted>>; 2], Target, Exposed) {
+    let at_b = Calls::default();
+    let (mut a, mut b) = (open(1, calls), open(2, &at_b));
+    let to = Target::new(a.know(b.addr()), KEY, 0, 8);
+    let memory = b.expose(KEY, vec![0; 8]);
+    for _ in 0..200 {
+        let write = a.write(&to, vec![1; 8]);
+        expect(&RealTime, &mut [&mut a, &mut b], "the write is done", |sides| sides[0].is_done(write));
+    }
+    // The listeners are left.
+    assert_eq!((calls.watched(), at_b.watched()), (1, 1));
+    ([a, b], to, memory)
+}
+
+#[test]
+fn a_connection_that_is_read_all_the_time_is_watched_again_when_it_is_idle() {
+    let calls = Calls::default();
+    let ([mut a, mut b], ..) = busy(&calls);
+    (0..1000).for_each(|_| assert!(a.cq.read(1, |_| ()).is_err()));
+    assert_eq!(calls.watched(), 2);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_connection_that_the_system_refuses_to_watch_again_is_polled() {
+    let calls = Calls::default();
+    let ([mut a, mut b], to, memory) = busy(&calls);
+    calls.refuses.store(true, Ordering::Relaxed);
+    (0..1000).for_each(|_| assert!(a.cq.read(1, |_| ()).is_err()));
+    let write = a.write(&to, vec![2; 8]);
+    expect(&RealTime, &mut [&mut a, &mut b], "the write is acknowledged", |sides| sides[0].is_done(write));
+    assert_eq!((memory.bytes(), calls.watched()), (vec![2; 8], 1));
+    calls.refuses.store(false, Ordering::Relaxed);
+    (0..1000).for_each(|_| assert!(a.cq.read(1, |_| ()).is_err()));
+    assert_eq!(calls.watched(), 2);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_connection_whose_room_the_system_refuses_to_watch_breaks() {
+    let calls = Calls::default();
+    let ([mut a, mut b], to, _memory) = busy(&calls);
+    // More than the sockets hold while the peer does not read.
+    let large = vec![0; 64 << 20];
+    let _large = b.expose(KEY + 1, large.clone());
+    calls.refuses.store(true, Ordering::Relaxed);
+    let write = a.write(&Target::new(to.peer, KEY + 1, 0, large.len()), large);
+    expect(&RealTime, &mut [&mut a], "the write fails", |sides| sides[0].outcome(write).is_some());
+    let why = a.outcome(write).cloned().expect("it has ended").expect_err("it cannot leave");
+    assert_eq!(why.errno, Errno::ENOMEM);
     a.close();
     b.close();
 }

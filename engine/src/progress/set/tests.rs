@@ -5,7 +5,7 @@ use crate::still::{Quiet, Still};
 use crate::{CompletionQueue, Waiting};
 use ofi_core::Errno;
 use ofi_sync::lock::Park;
-use ofi_sync::primitive::Ordering;
+use ofi_sync::primitive::{AtomicU32, Ordering};
 use std::sync::Barrier;
 
 fn queue_of(pollable: &Arc<Quiet>) -> CompletionQueue<Park> {
@@ -49,6 +49,20 @@ fn a_pollable_that_joins_while_a_thread_may_sleep_is_armed_until_the_thread_is_a
     cq.join(second.clone()).expect("it has no descriptor");
     read(&cq);
     assert_eq!((state(&first), state(&second)), ((false, false), (false, false)));
+}
+
+#[test]
+fn a_pollable_that_has_events_when_it_joins_wakes_the_thread_that_sleeps() {
+    let rings = Arc::new(AtomicU32::new(0));
+    let bell = rings.clone();
+    let ring: Waker = Box::new(move || drop(bell.fetch_add(1, Ordering::SeqCst)));
+    let set = ProgressSet::with_bell(Park::default(), Arc::new(Still::default()), ring);
+    let sleeper = set.sleeper();
+    set.join(Arc::new(Quiet::default())).expect("it has no descriptor");
+    assert_eq!(rings.load(Ordering::SeqCst), 0);
+    set.join(Arc::new(Quiet { has_events: true, ..Quiet::default() })).expect("it has no descriptor");
+    assert_eq!(rings.load(Ordering::SeqCst), 1);
+    drop(sleeper);
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl<N: Net> TcpTransport<N> {
         if let Err(error) = self.watch(slot, interest)
             && let Some(conn) = self.conns.get_mut(slot)
         {
-            // Nothing would tell when there is room.
+            // Epoll would not tell when there is room.
             conn.broken = Some(error);
             self.note_broken(slot);
         }
@@ -165,9 +165,11 @@ impl<N: Net> TcpTransport<N> {
                     let outcome = send_from(net, &conn.socket, head.bytes(), buffer, from, first);
                     match outcome {
                         Ok(count) if first < len && count == head.bytes().len() + first => {
-                            // If this fails, so does the next send.
-                            let rest = send_from(net, &conn.socket, &[], buffer, from + first, len - first);
-                            Ok(count + rest.unwrap_or(0))
+                            match send_from(net, &conn.socket, &[], buffer, from + first, len - first) {
+                                Ok(rest) => Ok(count + rest),
+                                Err(error) if blocked(&error) => Ok(count),
+                                Err(error) => Err(error),
+                            }
                         }
                         outcome => outcome,
                     }

@@ -2,14 +2,15 @@
 //! small message, since the system queues it before the call that sends returns. So a socket that
 //! each poll reads is taken out of epoll, until a thread is about to sleep.
 
-use super::TcpTransport;
+use super::{MOST_ACTIVE, TcpTransport};
 use crate::conn::State;
 use crate::net::Net;
 use ofi_os::poller::Interest;
 use std::io;
 
-/// Polls with input, since the descriptor was last armed, after which the sockets that each poll
-/// reads are no longer watched: to end and to resume watching costs as much as a few events.
+/// Reads of active connections with input, since a thread last slept, after which the sockets that
+/// each poll reads are no longer watched: to end and to resume watching costs as much as a few
+/// events.
 const TRUST: u32 = 64;
 
 /// Which sockets epoll watches.
@@ -17,7 +18,7 @@ const TRUST: u32 = 64;
 pub(super) struct Watching {
     /// A thread sleeps on the descriptor, or is about to: it reports all events.
     armed: bool,
-    /// Polls with input since the descriptor was last armed.
+    /// Reads with input since the descriptor was last disarmed.
     inputs: u32,
     /// Number of connections that are not watched. Each is active, and read by trying.
     unwatched: usize,
@@ -37,7 +38,7 @@ impl<N: Net> TcpTransport<N> {
     #[cold]
     #[inline(never)]
     fn unwatch_active(&mut self) {
-        if self.watching.armed || !self.reads_by_trying() {
+        if self.watching.armed || self.active.len() > MOST_ACTIVE {
             return;
         }
         let Self { conns, net, active, watching, .. } = self;
@@ -54,7 +55,8 @@ impl<N: Net> TcpTransport<N> {
     /// Watches a connection again.
     ///
     /// # Errors
-    /// ENOMEM, or ENOSPC if the user watches too many descriptors: it stays as it is.
+    /// Those of epoll_ctl(2), such as ENOMEM, or ENOSPC if the user watches too many descriptors. The
+    /// connection stays as it is.
     pub(super) fn watch(&mut self, slot: usize, interest: Interest) -> io::Result<()> {
         let Self { conns, net, watching, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Ok(()) };

@@ -39,6 +39,8 @@ const DEAF: u8 = 15;
 const SHUTDOWN_CUTS: u8 = 16;
 const INJECT_KEPT: u8 = 17;
 const EARLY_DOWN: u8 = 18;
+const ARM_FORGOTTEN: u8 = 19;
+const NOTHING: u8 = 20;
 
 /// The simulated network, whose transports have fault number `F`.
 #[derive(Debug)]
@@ -192,6 +194,8 @@ impl<E: LinkEvents, const F: u8> LinkEvents for Events<'_, E, F> {
 
 impl<const F: u8> Transport for Faulty<F> {
     type Request = <Good as Transport>::Request;
+    const POLLED: bool = Good::POLLED;
+    const ARMED: bool = Good::ARMED;
     const INLINE_MAX: usize = Good::INLINE_MAX;
 
     fn local_addr(&self) -> Addr {
@@ -260,6 +264,21 @@ impl<const F: u8> Transport for Faulty<F> {
     fn descriptor(&self) -> Option<Descriptor> {
         self.inner.descriptor()
     }
+    fn announce(&mut self) -> bool {
+        self.inner.announce()
+    }
+    fn order(&self) {
+        self.inner.order();
+    }
+    fn arm(&mut self) -> bool {
+        F != ARM_FORGOTTEN && self.inner.arm()
+    }
+    fn note_events(&mut self) {
+        self.inner.note_events();
+    }
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
     fn now(&self) -> Instant {
         self.inner.now()
     }
@@ -308,9 +327,20 @@ fn trial<const F: u8>(fault: &str) -> Trial {
     })
 }
 
+/// Without a fault nothing is detected: otherwise the other rows would show nothing.
+fn without_fault() -> Trial {
+    let run = || match first_failure::<FaultyMedium<NOTHING>>(KNOWN) {
+        Some(case) => Err(format!("{case} fails without a fault").into()),
+        None => Ok(()),
+    };
+    Trial::test("suite::detects nothing without a fault", run)
+}
+
 /// A row for each fault.
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
+        without_fault(),
+        trial::<ARM_FORGOTTEN>("a descriptor that is not armed"),
         trial::<FRAME_LOST>("a lost frame"),
         trial::<FRAME_TWICE>("a frame that arrives twice"),
         trial::<BYTE_CHANGED>("a changed byte"),
