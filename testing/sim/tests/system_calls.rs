@@ -33,6 +33,8 @@ struct Calls {
     /// Sockets whose options were set, and the sends before the last of them.
     settled: Arc<AtomicU64>,
     sends_before: Arc<AtomicU64>,
+    /// Receives that brought something.
+    receives: Arc<AtomicU64>,
     /// Sockets that epoll watches.
     watched: Arc<AtomicU64>,
     /// The system refuses to watch more.
@@ -50,6 +52,10 @@ impl Calls {
 
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn receives(&self) -> u64 {
+        self.receives.load(Ordering::Relaxed)
     }
 
     fn watched(&self) -> u64 {
@@ -71,6 +77,12 @@ impl Counted {
         let sent = send(self.count())?;
         self.1.bytes.fetch_add(sent as u64, Ordering::Relaxed);
         Ok(sent)
+    }
+
+    fn count_receive(&self, receive: impl FnOnce(&System) -> io::Result<usize>) -> io::Result<usize> {
+        let received = receive(self.count())?;
+        self.1.receives.fetch_add(1, Ordering::Relaxed);
+        Ok(received)
     }
 
     fn count_mut(&mut self) -> &mut System {
@@ -115,10 +127,10 @@ impl Net for Counted {
         self.count_send(|net| net.send_slice(socket, bytes))
     }
     fn recv(&self, socket: &Socket, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize> {
-        self.count().recv(socket, chunks)
+        self.count_receive(|net| net.recv(socket, chunks))
     }
     fn recv_slice(&self, socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
-        self.count().recv_slice(socket, bytes)
+        self.count_receive(|net| net.recv_slice(socket, bytes))
     }
     fn shutdown_write(&self, socket: &Socket) -> io::Result<()> {
         self.count().shutdown_write(socket)
@@ -240,6 +252,28 @@ fn the_socket_of_a_connection_gets_its_options_once_the_hello_has_left() {
     let settled = |calls: &Calls| calls.settled.load(Ordering::Relaxed);
     assert_eq!((settled(&at_a), settled(&at_b)), (1, 0), "what is accepted inherits them");
     assert_eq!(at_a.sends_before.load(Ordering::Relaxed), 1);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_large_payload_and_the_head_behind_it_take_one_receive() {
+    const LEN: usize = 64 << 10;
+    let calls = Calls::default();
+    let (mut a, mut b) = (open(1, &Calls::default()), open(2, &calls));
+    let to = Target::new(a.know(b.addr()), KEY, 0, LEN);
+    let _memory = b.expose(KEY, vec![0; LEN]);
+    let first = a.write(&to, vec![1; LEN]);
+    expect(&RealTime, &mut [&mut a, &mut b], "the write is done", |sides| sides[0].is_done(first));
+    let before = calls.receives();
+    let writes: Vec<_> = (0..16).map(|_| a.write(&to, vec![1; LEN])).collect();
+    expect(&RealTime, &mut [&mut a, &mut b], "the writes are done", |sides| {
+        writes.iter().all(|write| sides[0].is_done(*write))
+    });
+    // Where the peer has sent no more for the moment, the next head comes by itself; and a packet
+    // may end within a payload.
+    let made = calls.receives() - before;
+    assert!(made <= 16 + 8, "{made} receives for 16 payloads");
     a.close();
     b.close();
 }

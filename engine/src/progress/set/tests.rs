@@ -55,7 +55,9 @@ fn a_pollable_that_joins_while_a_thread_may_sleep_is_armed_until_the_thread_is_a
 fn a_pollable_that_has_events_when_it_joins_wakes_the_thread_that_sleeps() {
     let rings = Arc::new(AtomicU32::new(0));
     let bell = rings.clone();
-    let ring: Waker = Box::new(move || drop(bell.fetch_add(1, Ordering::SeqCst)));
+    let ring: Waker = Box::new(move || {
+        bell.fetch_add(1, Ordering::SeqCst);
+    });
     let set = ProgressSet::with_bell(Park::default(), Arc::new(Still::default()), ring);
     let sleeper = set.sleeper();
     set.join(Arc::new(Quiet::default())).expect("it has no descriptor");
