@@ -14,6 +14,8 @@ use std::time::Duration;
 /// Most bytes to read ahead of a payload that is expected, and behind one: what is read with them
 /// is copied once more.
 const AHEAD: usize = 1 << 10;
+/// Most pieces of a target that one call receives into.
+const MOST_CHUNKS: usize = 16;
 /// How long after a send its connection is checked for unacknowledged bytes, and between checks.
 pub(crate) const AUDIT: Duration = Duration::from_secs(1);
 /// Copied bytes that may be queued for a peer that does not read, if the account has room for them.
@@ -122,10 +124,10 @@ fn receive_direct<N: Net>(
     (done, room): (usize, usize),
     behind: &mut [u8],
 ) -> (io::Result<usize>, usize, usize) {
-    let mut chunks: [ChunkMut<'_>; 17] = core::array::from_fn(|_| ChunkMut::of(&mut []));
+    let mut chunks: [ChunkMut<'_>; MOST_CHUNKS + 1] = core::array::from_fn(|_| ChunkMut::of(&mut []));
     let (mut count, mut placed) = (0, 0);
     target.buffer.for_each_mut(target.at + done, room, |chunk| {
-        if count < 16 {
+        if count < MOST_CHUNKS {
             placed += chunk.len();
             chunks[count] = chunk;
             count += 1;
