@@ -13,6 +13,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Still {
     pub(crate) now: AtomicU64,
+    /// How often somebody has looked for events.
+    pub(crate) looks: AtomicU32,
 }
 
 impl WaitObject for Still {
@@ -21,6 +23,7 @@ impl WaitObject for Still {
     }
     fn remove(&self, _fd: Descriptor) {}
     fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) -> bool {
+        self.looks.fetch_add(1, Ordering::SeqCst);
         false
     }
     fn signal(&self) {}

@@ -363,7 +363,7 @@ impl<K: LockKind> ProgressSet<K> {
             || !is_all_active
                 && (state.active.len() == state.standby || state.counts.unlooked >= usize::from(LOOK_EVERY))
         {
-            self.look(state, Some(Duration::ZERO));
+            self.look_now(state);
             self.activate_due(state);
         }
         state.poll_active()
@@ -404,7 +404,7 @@ impl<K: LockKind> ProgressSet<K> {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
         state.active.iter().for_each(|active| active.pollable.ready_flag().clear());
-        self.look(&mut state, Some(Duration::ZERO));
+        self.look_now(&mut state);
         self.activate_due(&mut state);
         state.poll_active()
     }
@@ -424,10 +424,14 @@ impl<K: LockKind> ProgressSet<K> {
         K::lock(&self.state).note_events(keys);
     }
 
-    fn look(&self, state: &mut State, timeout: Option<Duration>) {
+    /// Finds the pollables that have reported events, unless polling the active ones finds all.
+    fn look_now(&self, state: &mut State) {
         state.counts.unlooked = 0;
+        if state.active.len() == state.pollables.len() && state.costly == state.pollables.len() {
+            return;
+        }
         let mut news = core::mem::take(&mut state.news);
-        self.wait_object.ready(timeout, &mut news);
+        self.wait_object.ready(Some(Duration::ZERO), &mut news);
         state.note_events(&mut news);
         state.news = news;
     }
@@ -465,7 +469,7 @@ impl<K: LockKind> ProgressSet<K> {
         if state.watchers.remove(watcher) {
             state.note_awake();
             // It knows only that there were events.
-            self.look(&mut state, Some(Duration::ZERO));
+            self.look_now(&mut state);
         }
     }
 

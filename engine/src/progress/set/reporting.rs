@@ -76,7 +76,7 @@ mod tests {
     fn a_thread_that_polls_publishes_once_a_second() {
         let published = Log::default();
         publish::publish(Box::new(Kept(published.clone())));
-        let clock = Arc::new(Still { now: AtomicU64::new(1) });
+        let clock = Arc::new(Still { now: AtomicU64::new(1), ..Still::default() });
         let set = ProgressSet::new(Park::default(), clock.clone());
         let report = Some(Report { pending: 77, ..Report::default() });
         let key = set.join(Arc::new(Quiet { report, ..Quiet::default() })).expect("it has no descriptor");

@@ -210,3 +210,18 @@ fn where_a_poll_is_a_system_call_only_a_few_are_polled_without_traffic() {
     assert_eq!(many[..2 * FEW], [3; 2 * FEW]);
     assert_eq!(many[2 * FEW..], [20; FEW]);
 }
+
+#[test]
+fn a_thread_that_may_have_slept_looks_for_events_only_where_a_poll_may_not_find_them() {
+    let looks = |costly| {
+        let (still, quiet) = (Arc::new(Still::default()), Arc::new(Quiet { costly, ..Quiet::default() }));
+        let cq = CompletionQueue::new(Park::default(), 64, still.clone(), Waiting::Sleeping);
+        cq.join(quiet).expect("it has no descriptor");
+        assert_eq!(cq.try_wait(), Ok(()));
+        let before = still.looks.load(Ordering::SeqCst);
+        read(&cq);
+        still.looks.load(Ordering::SeqCst) - before
+    };
+    assert_eq!(looks(false), 1, "the pollable learns that its descriptor is readable");
+    assert_eq!(looks(true), 0, "the poll is the same system call");
+}
