@@ -172,8 +172,8 @@ pub(crate) fn report_placed(reader: &mut Reader, link: LinkId, events: &mut impl
     events.handle_recv_done(link, target).map_err(ReadError::Violation)
 }
 
-/// Up to `placed` of `count` bytes that were received are in their target: reports its payload if it
-/// is complete. Returns how many bytes are behind it.
+/// Up to `placed` of `count` bytes that were received are in their target: reports its payload if
+/// it is complete. Returns how many bytes are behind it.
 #[inline(never)]
 pub(crate) fn note_placed<S>(
     conn: &mut Conn<S>,

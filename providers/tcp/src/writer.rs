@@ -22,8 +22,8 @@ pub const LONG: u16 = 16;
 /// A payload of this many bytes counts as two messages of a burst: the next ones cost less if they
 /// leave together.
 const LARGE: usize = 16 << 10;
-/// Payloads that leave in halves as the first of a burst that answers a large one: a packet holds up
-/// to 64 KiB, and the peer receives the first half while the second is copied. Longer ones are
+/// Payloads that leave in halves as the first of a burst that answers a large one: a packet holds
+/// up to 64 KiB, and the peer receives the first half while the second is copied. Longer ones are
 /// several packets anyway, and for shorter ones the second system call takes what it saves.
 const HALVED: RangeInclusive<usize> = 48 << 10..=96 << 10;
 /// How long after the last send a message may still be held.
@@ -186,8 +186,8 @@ impl Writer {
         now().since(self.last_send) > HOLD
     }
 
-    /// A payload of `len` bytes is sent now, after [`Self::may_send`]; `answers` tells that the peer
-    /// has sent a large one lately. Returns how much of it the first call should send.
+    /// A payload of `len` bytes is sent now, after [`Self::may_send`]; `answers` tells that the
+    /// peer has sent a large one lately. Returns how much of it the first call should send.
     #[inline]
     pub fn count_large(&mut self, len: usize, answers: bool) -> usize {
         if len < LARGE {

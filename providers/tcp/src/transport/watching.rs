@@ -55,8 +55,8 @@ impl<N: Net> TcpTransport<N> {
     /// Watches a connection again.
     ///
     /// # Errors
-    /// Those of epoll_ctl(2), such as ENOMEM, or ENOSPC if the user watches too many descriptors. The
-    /// connection stays as it is.
+    /// Those of epoll_ctl(2), such as ENOMEM, or ENOSPC if the user watches too many descriptors.
+    /// The connection stays as it is.
     pub(super) fn watch(&mut self, slot: usize, interest: Interest) -> io::Result<()> {
         let Self { conns, net, watching, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Ok(()) };
