@@ -433,6 +433,13 @@ impl Frame {
         len > MOST_EAGER || len >= LEAST_UNORDERED && header.first() == Some(&DATA)
     }
 
+    /// Whether the frame carries bytes of a one-sided operation: those of a write, or what a read or
+    /// an atomic operation returns.
+    #[inline]
+    pub fn is_access(header: &[u8]) -> bool {
+        matches!(header.first(), Some(&(WRITE | RESPONSE)))
+    }
+
     /// Where the payload goes and how many operations the frame acknowledges, if the header is that
     /// of a whole write with nothing else.
     #[inline(always)]

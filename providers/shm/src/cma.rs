@@ -8,16 +8,15 @@
 //! Sizes differ in what is faster: the receiver times the three ways for each class of sizes
 //! (`chooser.rs`), and the permission says for which classes the sender may lend payloads.
 //!
-//! Two kinds of payloads can be lent. One that need not keep its order with other frames may come
-//! later through the pool, or be reported as absent, if it cannot be read after all. And a message
-//! may be offered along with its RTS: if it is not read at once, it comes in data frames.
+//! Three kinds of payloads can be lent ([`Kind`]); they differ in what happens if one cannot be read
+//! after all.
 
 use crate::chooser::{Chooser, Sent, Way};
 use crate::window::Share;
 use core::ops::Range;
 use ofi_core::Instant;
 use ofi_engine::transport::{RecvTarget, Token};
-use ofi_engine::wire::frame::{Header, MAX_PAYLOAD, Violation};
+use ofi_engine::wire::frame::{Frame, Header, MAX_PAYLOAD, Violation};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process::Process;
 use std::collections::VecDeque;
@@ -117,6 +116,28 @@ enum CmaPermission {
     Yes { classes: Classes, more: u32 },
 }
 
+/// What kind of payload is lent, and how it comes if it is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A message that is offered along with its RTS: in data frames.
+    Offer,
+    /// One that need not keep its order with other frames: later, through the pool.
+    Unordered,
+    /// One of a one-sided operation that must: through the bounce buffer, before all behind it.
+    Ordered,
+}
+
+impl Kind {
+    /// The kind of the payload that comes with a frame, if it can be lent.
+    pub(crate) fn of(header: &[u8], len: usize) -> Option<Self> {
+        match () {
+            () if Frame::is_unordered(header, len) => Some(Self::Unordered),
+            () if Frame::is_access(header) => Some(Self::Ordered),
+            () => None,
+        }
+    }
+}
+
 /// A payload lent to the other side, which reads it.
 #[derive(Debug)]
 pub(crate) struct CmaLoan {
@@ -126,8 +147,7 @@ pub(crate) struct CmaLoan {
     pub(crate) from: usize,
     pub(crate) len: usize,
     pub(crate) token: Token,
-    /// A message that the other side may take along with its RTS.
-    pub(crate) is_offer: bool,
+    pub(crate) kind: Kind,
     /// The other side has opened a window for it.
     has_window: bool,
 }
@@ -138,9 +158,9 @@ impl CmaLoan {
         header: Header,
         buffer: Buffer,
         (from, len): (usize, usize),
-        (token, is_offer): (Token, bool),
+        (token, kind): (Token, Kind),
     ) -> Self {
-        Self { number, header, buffer, from, len, token, is_offer, has_window: false }
+        Self { number, header, buffer, from, len, token, kind, has_window: false }
     }
 
     pub(crate) const fn number(&self) -> u32 {
@@ -153,7 +173,7 @@ impl CmaLoan {
 pub(crate) enum Outcome {
     /// The receiver has read it.
     Taken,
-    /// The receiver could not read it: send it through the pool.
+    /// The receiver could not read it: send it as its [`Kind`] says.
     Refused,
     /// The receiver takes the offered message later.
     Declined,
@@ -343,10 +363,10 @@ impl Cma {
         self.next.wrapping_add(1)
     }
 
-    /// Ends the loan of that number.
-    pub(crate) fn take_back(&mut self, number: u64) -> Option<CmaLoan> {
+    /// Ends the loan of that number, if there is one of which `can_end` is true.
+    pub(crate) fn take_back(&mut self, number: u64, can_end: impl FnOnce(&CmaLoan) -> bool) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
-        self.lent.remove(at)
+        can_end(&self.lent[at]).then(|| self.lent.remove(at))?
     }
 
     /// Whether the other side may still be reading a payload.
@@ -489,6 +509,23 @@ pub(crate) const fn is_large(len: usize) -> bool {
 /// read, or not without waiting for its pages.
 pub(crate) fn read(process: &Process, from: usize, target: &mut RecvTarget) -> bool {
     process.is_present(from, target.take) && read_part(process, from, target, 0..target.take)
+}
+
+/// The same, and the last word is written last, as that of each one-sided write is.
+pub(crate) fn read_in_order(process: &Process, from: usize, target: &mut RecvTarget) -> bool {
+    let mut last = [0; 8];
+    let RecvTarget { buffer, at, take, .. } = target;
+    let Some(body) = take.checked_sub(last.len()) else { return false };
+    if !process.is_present(from, *take) {
+        return false;
+    }
+    let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
+    let mut fits = true;
+    buffer.for_each_mut(*at, body, |piece| fits &= pieces.try_push(piece).is_ok());
+    fits &= pieces.try_push(ChunkMut::of(&mut last)).is_ok();
+    let is_read = fits && process.read(from, &mut pieces);
+    drop(pieces);
+    is_read && buffer.write_at(*at + body, &last) == last.len()
 }
 
 /// Reads a part of a payload, whose pages are there.

@@ -19,6 +19,7 @@ pub(crate) use send::{Large, Out, Sender};
 use std::io;
 use std::sync::Arc;
 
+mod bounce;
 mod line;
 mod peer;
 mod presence;

@@ -6,6 +6,8 @@
 //! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128
 //!        4 windows of 2 × u64 each @192, @256, @320, @384 (`window.rs`)
 //! 512    side 1: the same
+//! 1024   bounce buffer of side 0: filled u64 @0 · drained u64, written by side 1, @64 · 1 KiB @128
+//! 2560   bounce buffer of side 1: the same
 //! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
 //!        pool of side 0 · pool of side 1, equally long, up to the end
 //! ```
@@ -70,6 +72,17 @@ enum Word {
 /// Bytes from one window to the next: a line of a cache, as both sides write to it.
 const WINDOW: usize = 64;
 
+/// Where the bounce buffers begin, and bytes from one to the next.
+const BOUNCES: usize = 2 * SIDE;
+const BOUNCE: usize = (PAGE - BOUNCES) / 2;
+/// What a bounce buffer has: its words, each in a line of a cache of its own, and then the bytes.
+const FILLED: usize = 0;
+const DRAINED: usize = 64;
+const BOUNCED: usize = 128;
+/// Bytes that a bounce buffer takes at a time.
+pub(crate) const BOUNCE_LEN: usize = 1 << 10;
+const _: () = assert!(BOUNCED + BOUNCE_LEN <= BOUNCE, "the bounce buffers fit into the page");
+
 impl Region {
     /// Creates a region, and the descriptor that the peer attaches.
     pub(crate) fn create(pool: usize) -> io::Result<(Arc<Self>, PrivateFd)> {
@@ -126,6 +139,16 @@ impl Region {
         Words { claims, finished }
     }
 
+    /// The bounce buffer that a side fills. It keeps the region mapped.
+    pub(crate) fn bounce(self: &Arc<Self>, writer: Side) -> Bounce {
+        let at = BOUNCES + writer as usize * BOUNCE;
+        // SAFETY: the bounce buffers lie in the first page, which is mapped.
+        let base = unsafe { self.mapping.base().add(at + BOUNCED) };
+        // SAFETY: its bytes are mapped, and stay so while the region exists, which it keeps.
+        let bytes = unsafe { Shared::new(base, BOUNCE_LEN) };
+        Bounce { bytes, at, region: self.clone() }
+    }
+
     /// The ring that a side writes.
     pub(crate) fn ring(self: &Arc<Self>, writer: Side) -> Ring {
         // SAFETY: the rings lie within the mapping.
@@ -155,6 +178,34 @@ impl Pool {
     /// Allocates the pages of the first `len` bytes.
     pub(crate) fn provide(&self, len: usize) -> io::Result<()> {
         self.region.mapping.populate(self.at, len.min(self.bytes.len()))
+    }
+}
+
+/// A bounce buffer in a region ([`crate::conn`]).
+#[derive(Debug)]
+pub(crate) struct Bounce {
+    pub(crate) bytes: Shared,
+    at: usize,
+    region: Arc<Region>,
+}
+
+impl Bounce {
+    fn word(&self, word: usize) -> &AtomicU64 {
+        // SAFETY: the first page is mapped, the words of the bounce buffer lie in it.
+        let word = unsafe { self.region.mapping.base().add(self.at + word) }.cast();
+        // SAFETY: mapped while the region exists, aligned, and only accessed as an atomic, by both
+        // processes.
+        unsafe { word.as_ref() }
+    }
+
+    /// The word of the side that fills it.
+    pub(crate) fn filled(&self) -> &AtomicU64 {
+        self.word(FILLED)
+    }
+
+    /// The word of the side that drains it.
+    pub(crate) fn drained(&self) -> &AtomicU64 {
+        self.word(DRAINED)
     }
 }
 

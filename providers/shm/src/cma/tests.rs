@@ -105,10 +105,11 @@ fn a_side_lends_no_more_than_the_other_can_report() {
     assert!(direct.answered(Classes::ALL));
     while direct.lends(LEAST) {
         let (header, buffer) = (Frame::Cts { id: 0, token: 0, len: 0 }.encode(), Buffer::Owned(Vec::new()));
-        direct.lend(CmaLoan::new(direct.next_number(), header, buffer, (0, LEAST), (Token(0), true)));
+        direct.lend(CmaLoan::new(direct.next_number(), header, buffer, (0, LEAST), (Token(0), Kind::Offer)));
     }
     assert_eq!(direct.lent.len(), MOST_LENT);
-    assert!(direct.take_back(7).is_some() && direct.take_back(7).is_none());
+    assert!(direct.take_back(7, |_| false).is_none() && direct.take_back(7, |_| true).is_some());
+    assert!(direct.take_back(7, |_| true).is_none());
     assert!(direct.lends(LEAST));
 }
 

@@ -1,5 +1,6 @@
 //! The receiving half of a link: reads its lines, and the payloads that come through the pool.
 
+use super::bounce::BounceReceiver;
 use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
     KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
@@ -45,6 +46,7 @@ pub(super) struct Receiver {
     coming: Option<Coming>,
     /// The payloads that come out of the sender's memory.
     borrowed: VecDeque<Borrowed>,
+    bounce: BounceReceiver,
 }
 
 impl Receiver {
@@ -55,6 +57,7 @@ impl Receiver {
             pool: region.pool(writer),
             coming: None,
             borrowed: VecDeque::new(),
+            bounce: BounceReceiver::new(region.bounce(writer)),
         }
     }
 

@@ -1,11 +1,12 @@
 //! The sending half of a link: fills its ring and its pool, as far as there is room; the rest
 //! waits.
 
+use super::bounce::BounceSender;
 use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
     KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, LINE, ORDERS, body_of, head, place, words,
 };
-use crate::cma::{Classes, Cma, CmaLoan, Outcome};
+use crate::cma::{Classes, Cma, CmaLoan, Kind, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
@@ -85,6 +86,7 @@ pub(crate) struct Sender {
     writer: Writer<Ring>,
     pool: Pool,
     allocator: FifoAllocator,
+    bounce: BounceSender,
     out: VecDeque<Out>,
     end: End,
     /// In the transport's list of links with something to send.
@@ -107,6 +109,7 @@ impl Sender {
             writer: Writer::new(region.ring(side)),
             pool,
             allocator,
+            bounce: BounceSender::new(region.bounce(side)),
             out: VecDeque::new(),
             end: End::Open,
             listed: false,
@@ -341,17 +344,28 @@ impl Sender {
     /// Whether sends wait for room; a new send must not overtake them.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || self.bounce.is_active()
+    }
+
+    /// Passes a payload through the bounce buffer; `None`: its memory is gone. One at a time.
+    pub(super) fn bounce(&mut self, payload: Option<Large>) {
+        self.bounce.begin(payload);
+    }
+
+    /// Whether one is passing.
+    pub(super) const fn is_bouncing(&self) -> bool {
+        self.bounce.is_active()
     }
 
     /// Whether the other side has made room for a waiting send since this side last looked.
     pub(crate) fn has_new_room(&mut self) -> bool {
         let before = self.writer.consumed();
-        self.has_more() && self.writer.look().is_ok_and(|now| now != before)
+        self.has_more() && (self.writer.look().is_ok_and(|now| now != before) || self.bounce.has_room())
     }
 
     /// Returns the payloads that the link kept. The link is at its end.
     pub(super) fn take_back(&mut self) -> impl Iterator<Item = (Token, Buffer)> {
+        self.out.extend(self.bounce.take_back().map(Out::Large));
         self.out.drain(..).filter_map(Out::into_kept)
     }
 
@@ -364,7 +378,10 @@ impl Sender {
         budget: &mut usize,
         mut sent: impl FnMut(Token, Buffer),
     ) -> Result<bool, Violation> {
-        let mut any = false;
+        let (mut any, passed) = self.bounce.pass();
+        if let Some((token, buffer)) = passed.and_then(|large| Out::Large(large).into_kept()) {
+            sent(token, buffer);
+        }
         while let Some(mut out) = self.out.pop_front() {
             let done = match &mut out {
                 Out::Small(bytes, header, _) => self.send_small(bytes, *header)?,
@@ -391,7 +408,7 @@ impl Sender {
                     done
                 }
                 // Not before the other side is done with the payloads lent to it.
-                Out::End if cma.has_lent() => false,
+                Out::End if cma.has_lent() || self.bounce.is_active() => false,
                 Out::End => {
                     let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
                     if room {
@@ -448,23 +465,24 @@ impl Sender {
         self.writer.write(head(KIND_WINDOW, 0, len), &[number.into(), to as u64, now, 0, 0, 0, 0]);
     }
 
-    /// Lends a large payload to the other side, if it may read it and there is room for a line now;
-    /// `is_offer`: along with the message's RTS. Takes the buffer out of `payload` then.
+    /// Lends a large payload to the other side, if it may read it and there is room for a line now.
+    /// Takes the buffer out of `payload` then.
     pub(crate) fn send_cma(
         &mut self,
         cma: &mut Cma,
         header: &Header,
         payload: &mut Payload<'_>,
-        is_offer: bool,
+        kind: Kind,
     ) -> bool {
         let &mut Payload { from, len, token, .. } = payload;
         let place = payload.buffer.as_ref().and_then(|buffer| cma.place_of(buffer, from, len));
         let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };
         let Some(buffer) = payload.buffer.take() else { return false };
         let number = cma.next_number();
-        cma.lend(CmaLoan::new(number, *header, buffer, (from, len), (token, is_offer)));
+        cma.lend(CmaLoan::new(number, *header, buffer, (from, len), (token, kind)));
         let body = body_of(header, [place, u64::from(number)]);
-        self.writer.write(head(if is_offer { KIND_OFFER } else { KIND_DIRECT }, header.len(), len), &body);
+        let line = if kind == Kind::Offer { KIND_OFFER } else { KIND_DIRECT };
+        self.writer.write(head(line, header.len(), len), &body);
         true
     }
 }

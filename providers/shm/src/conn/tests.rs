@@ -2,12 +2,13 @@
 
 use super::line::{KIND_OUTCOME, KIND_WINDOW};
 use super::{Conn, Peer, State};
-use crate::cma::{Cma, CmaMode};
-use crate::region::{Region, Side};
+use crate::cma::{Cma, CmaMode, Kind, Outcome};
+use crate::region::{BOUNCE_LEN, Region, Side};
 use crate::window::{Claim, OpenWindow, PeerWindow, Share};
-use ofi_core::Addr;
+use ofi_core::{Addr, Errno};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Token, Verdict};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
+use ofi_engine::wire::one_sided::RemoteAddr;
 use ofi_memory::{Buffer, Chunk};
 use ofi_sync::lines::Reader;
 use ofi_sync::primitive::{AtomicBool, Ordering};
@@ -30,6 +31,8 @@ enum Event {
     Sent,
     Declined,
     Retry,
+    Returned,
+    Failed(Errno),
 }
 
 #[derive(Debug, Default)]
@@ -78,15 +81,17 @@ impl LinkEvents for Events {
     fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {
         self.seen.push(Event::Declined);
     }
-    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {
+        self.seen.push(Event::Returned);
+    }
     fn handle_recv_retry(&mut self, _: LinkId, _: RecvTarget) {
         self.seen.push(Event::Retry);
     }
     fn handle_recv_failed(&mut self, _: LinkId, _: RecvTarget, why: Down) {
-        panic!("{why:?}");
+        self.seen.push(Event::Failed(why.errno));
     }
     fn handle_send_failed(&mut self, _: LinkId, _: Token, _: Buffer, why: Down) {
-        panic!("{why:?}");
+        self.seen.push(Event::Failed(why.errno));
     }
     fn handle_send_room(&mut self, _: LinkId) {}
     fn handle_link_down(&mut self, _: LinkId, _: Down) {}
@@ -121,16 +126,38 @@ impl Ends {
 
     /// The sender offers the first [`LEN`] bytes.
     fn offer(&mut self, bytes: Vec<u8>) {
-        self.lend(bytes, LEN, true);
+        self.lend(bytes, LEN, Kind::Offer);
     }
 
-    /// The sender lends the first `len` bytes, of a message with its RTS or of a data frame.
-    fn lend(&mut self, bytes: Vec<u8>, len: usize, is_offer: bool) {
+    /// The sender lends the first `len` bytes: of a message with its RTS, of a data frame, or of a
+    /// write.
+    fn lend(&mut self, bytes: Vec<u8>, len: usize, kind: Kind) {
         let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
-        let frame = if is_offer { Frame::Rts { id: 0, len: len as u64, info } } else { Frame::Data { token: 0 } };
+        let place = RemoteAddr { key: 0, addr: 0 };
+        let frame = match kind {
+            Kind::Offer => Frame::Rts { id: 0, len: len as u64, info },
+            Kind::Unordered => Frame::Data { token: 0 },
+            Kind::Ordered => Frame::Write { id: 0, place, more: 0, last: true, commit: false, data: None, performed: 0 },
+        };
+        let header = frame.encode();
+        assert!(kind == Kind::Offer || Kind::of(&header, len) == Some(kind));
         let mut buffer = Some(Buffer::Owned(bytes));
         let mut payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(0), inject: false };
-        assert!(self.from.sender.send_cma(&mut self.from.cma, &frame.encode(), &mut payload, is_offer));
+        assert!(self.from.sender.send_cma(&mut self.from.cma, &header, &mut payload, kind));
+    }
+
+    /// The sender sends a frame without a payload.
+    fn send_frame(&mut self) {
+        let frame = Frame::Ack { id: 0 }.encode();
+        assert!(self.from.sender.send_small(&frame, frame.len()).unwrap());
+    }
+
+    /// The sender sends what waits. Returns what it sees.
+    fn send_waiting(&mut self) -> Vec<Event> {
+        let mut seen = Vec::new();
+        let Conn { sender, cma, .. } = &mut self.from;
+        sender.send_waiting(cma, true, &mut 0, |_, _| seen.push(Event::Sent)).unwrap();
+        seen
     }
 
     /// The kinds of the lines that the receiver has sent.
@@ -197,8 +224,7 @@ fn a_payload_arrives_when_the_sender_has_finished_its_part() {
         let bytes = message();
         let (mut ends, claim) = ends_that_wait(&bytes);
         // A frame behind the payload does not overtake it, and does not keep the receiver awake.
-        let frame = Frame::Ack { id: 0 }.encode();
-        assert!(ends.from.sender.send_small(&frame, frame.len()).unwrap());
+        ends.send_frame();
         assert!(!ends.to.has_news());
         assert!(!ends.to.read(LINK, true, &mut ends.events).unwrap());
         assert!(ends.events.seen.is_empty());
@@ -233,10 +259,10 @@ fn payloads_that_are_read_together_have_a_window_each() {
 fn windows_of_short_offers_open_before_the_first_is_copied() {
     const W: u64 = KIND_WINDOW;
     const O: u64 = KIND_OUTCOME;
-    let kinds = |payloads: &[(usize, bool)]| {
+    let kinds = |payloads: &[(usize, Kind)]| {
         let mut ends = Ends::new();
-        for (len, is_offer) in payloads {
-            ends.lend(message(), *len, *is_offer);
+        for (len, kind) in payloads {
+            ends.lend(message(), *len, *kind);
         }
         while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
         assert_eq!(ends.events.seen.len(), payloads.len());
@@ -245,18 +271,20 @@ fn windows_of_short_offers_open_before_the_first_is_copied() {
         }
         ends.kinds_of_answers()
     };
-    assert_eq!(kinds(&[(SHORT, true); 5]), [W, W, W, W, O, W, O, O, O, O]);
-    assert_eq!(kinds(&[(LEN, true), (SHORT, true)]), [W, O, W, O], "behind a long one");
-    assert_eq!(kinds(&[(SHORT, true), (LEN, true)]), [W, O, W, O], "a long one");
-    assert_eq!(kinds(&[(SHORT, false), (SHORT, true)]), [W, O, W, O], "a frame's payload is the only one");
-    assert_eq!(kinds(&[(SHORT, true), (SHORT, false)]), [W, O, W, O]);
+    let (offer, data, write) = (Kind::Offer, Kind::Unordered, Kind::Ordered);
+    assert_eq!(kinds(&[(SHORT, offer); 5]), [W, W, W, W, O, W, O, O, O, O]);
+    assert_eq!(kinds(&[(LEN, offer), (SHORT, offer)]), [W, O, W, O], "behind a long one");
+    assert_eq!(kinds(&[(SHORT, offer), (LEN, offer)]), [W, O, W, O], "a long one");
+    assert_eq!(kinds(&[(SHORT, data), (SHORT, offer)]), [W, O, W, O], "a frame's payload is the only one");
+    assert_eq!(kinds(&[(SHORT, offer), (SHORT, data)]), [W, O, W, O]);
+    assert_eq!(kinds(&[(SHORT, offer), (SHORT, write), (SHORT, write)]), [W, O, O, O], "the last word comes last");
 }
 
 #[test]
 fn a_declined_offer_costs_no_other_its_window() {
     let mut ends = Ends::new();
     ends.events.declined = 2;
-    (0..6).for_each(|_| ends.lend(message(), SHORT, true));
+    (0..6).for_each(|_| ends.lend(message(), SHORT, Kind::Offer));
     while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
     assert_eq!(ends.events.seen.len(), 5);
     let windows = ends.kinds_of_answers().into_iter().filter(|kind| *kind == KIND_WINDOW);
@@ -270,7 +298,7 @@ fn payloads_end_in_the_order_of_their_lines() {
         let (mut ends, claim) = (0..10_000)
             .find_map(|_| {
                 let mut ends = Ends::new();
-                (0..3).for_each(|_| ends.lend(bytes.clone(), SHORT, true));
+                (0..3).for_each(|_| ends.lend(bytes.clone(), SHORT, Kind::Offer));
                 ends.read_with_claim(NUMBER + 1, SHORT).map(|claim| (ends, claim))
             })
             .expect("the sender comes before the receiver has read everything");
@@ -300,6 +328,110 @@ fn an_offer_whose_pages_are_missing_is_declined() {
     assert!(ends.events.seen == [Event::Retry]);
     assert_eq!(ends.answer(), [Event::Declined]);
     assert!(ends.from.cma.lends(LEN), "one such payload does not stop the others");
+}
+
+/// Ends with a write whose pages are missing and a frame behind it, which the receiver has seen.
+fn ends_that_bounce() -> Ends {
+    let mut ends = Ends::new();
+    // Memory that the system has not provided yet: so much comes fresh from it.
+    ends.lend(vec![0; 64 << 20], SHORT, Kind::Ordered);
+    ends.send_frame();
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    ends
+}
+
+#[test]
+fn an_ordered_payload_whose_pages_are_missing_comes_in_pieces_before_the_frames_behind_it() {
+    let mut ends = ends_that_bounce();
+    assert!(!ends.to.has_news(), "the receiver waits for the first piece");
+    assert_eq!(ends.answer(), []);
+    let mut sent = Vec::new();
+    for piece in 1.. {
+        assert!(ends.events.seen.is_empty() && piece <= SHORT.div_ceil(BOUNCE_LEN));
+        assert!(ends.from.has_news(), "there is room for piece {piece}");
+        ends.from.announce_sleep(false);
+        sent = ends.send_waiting();
+        assert!(!ends.from.has_news() && ends.send_waiting().is_empty(), "there is room for one piece");
+        assert!(ends.to.has_news());
+        ends.to.must_notify = false;
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        assert!(ends.to.must_notify, "a sender that sleeps waits for room");
+        if !sent.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(sent, [Event::Sent]);
+    assert!(ends.events.seen == [Event::Arrived(vec![0; SHORT]), Event::Frame]);
+    assert!(!ends.from.sender.has_more() && ends.from.cma.lends(SHORT));
+    // The next one, too.
+    ends.lend(vec![0; 64 << 20], SHORT, Kind::Ordered);
+    ends.to.read(LINK, true, &mut ends.events).unwrap();
+    assert_eq!(ends.answer(), []);
+    while ends.events.seen.len() == 2 {
+        ends.send_waiting();
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    }
+    assert!(ends.events.seen[2] == Event::Arrived(vec![0; SHORT]));
+}
+
+#[test]
+fn an_ordered_payload_whose_memory_is_gone_fails_before_the_frames_behind_it() {
+    let mut ends = ends_that_bounce();
+    ends.from.sender.bounce(None);
+    ends.send_waiting();
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert_eq!(ends.events.seen, [Event::Failed(Errno::EFAULT), Event::Frame]);
+    assert!(!ends.from.sender.has_more());
+}
+
+#[test]
+fn a_link_that_ends_returns_what_is_bouncing() {
+    let mut ends = ends_that_bounce();
+    assert_eq!(ends.answer(), []);
+    ends.send_waiting();
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert!(!ends.to.abandon(LINK, &mut ends.events));
+    assert_eq!(ends.events.seen, [Event::Retry]);
+    let mut events = Events::default();
+    ends.from.abandon(LINK, &mut events);
+    assert_eq!(events.seen, [Event::Returned]);
+}
+
+#[test]
+fn an_answer_that_no_correct_side_gives_costs_the_link_and_no_buffer() {
+    let declined = |ends: &mut Ends, kind| {
+        ends.lend(message(), SHORT, kind);
+        vec![(NUMBER, Outcome::Declined)]
+    };
+    let refused_twice = |ends: &mut Ends, kind| {
+        ends.lend(message(), SHORT, kind);
+        ends.lend(message(), SHORT, kind);
+        vec![(NUMBER, Outcome::Refused), (NUMBER + 1, Outcome::Refused)]
+    };
+    type Lend<'a> = &'a dyn Fn(&mut Ends, Kind) -> Vec<(u32, Outcome)>;
+    let cases: [(Lend<'_>, Kind, usize); 3] =
+        [(&declined, Kind::Unordered, 1), (&declined, Kind::Ordered, 1), (&refused_twice, Kind::Ordered, 2)];
+    for (lend, kind, count) in cases {
+        let mut ends = Ends::new();
+        for (number, outcome) in lend(&mut ends, kind) {
+            assert!(ends.to.sender.send_outcome(number.into(), outcome).unwrap());
+        }
+        let mut events = Events::default();
+        assert!(ends.from.read(LINK, true, &mut events).is_err(), "{kind:?}");
+        ends.from.abandon(LINK, &mut events);
+        assert_eq!(events.seen.iter().filter(|seen| **seen == Event::Returned).count(), count, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_piece_has_the_length_that_it_must_have() {
+    for len in [1, BOUNCE_LEN - 1, BOUNCE_LEN + 1, usize::MAX >> 32] {
+        let mut ends = ends_that_bounce();
+        ends.region.bounce(Side::Initiator).filled().store(1 << 32 | len as u64, Ordering::Relaxed);
+        assert!(ends.to.read(LINK, true, &mut ends.events).is_err(), "{len}");
+        ends.to.abandon(LINK, &mut ends.events);
+        assert_eq!(ends.events.seen, [Event::Retry]);
+    }
 }
 
 #[test]

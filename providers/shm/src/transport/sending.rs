@@ -1,12 +1,12 @@
 //! Sends frames on links, and what waited for room on them.
 
 use super::ShmTransport;
-use crate::cma::is_large;
+use crate::cma::{Kind, is_large};
 use crate::conn::{Conn, INLINE, Large, Out, State};
 use crate::control::ControlChannel;
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{LinkId, Payload, Submitted};
-use ofi_engine::wire::frame::{Frame, Header, Violation};
+use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::lines::News;
 
@@ -161,7 +161,8 @@ impl ShmTransport {
             return false;
         }
         Self::ask_for_cma(conn, &self.control, payload.len);
-        if !Frame::is_unordered(header, payload.len) || !conn.sender.send_cma(&mut conn.cma, header, payload, false) {
+        let kind = Kind::of(header, payload.len);
+        if !kind.is_some_and(|kind| conn.sender.send_cma(&mut conn.cma, header, payload, kind)) {
             return false;
         }
         Self::wake(conn, News::Line, &self.control);
@@ -182,7 +183,7 @@ impl ShmTransport {
         if !is_large(payload.len) || conn.sender.has_more() || conn.sender.is_closing() || conn.lost {
             return false;
         }
-        if !conn.sender.send_cma(&mut conn.cma, header, payload, true) {
+        if !conn.sender.send_cma(&mut conn.cma, header, payload, Kind::Offer) {
             // Its data frames count, and ask for permission.
             return false;
         }

@@ -5,7 +5,7 @@
 
 use super::{BYTES, Receiver};
 use crate::chooser::Way;
-use crate::cma;
+use crate::cma::{self, Kind, Outcome};
 use crate::conn::line::{KIND_OFFER, header_of, unplace};
 use crate::conn::{Conn, ReadError};
 use crate::window::{OpenWindow, SHORT, WINDOWS, Words};
@@ -35,8 +35,7 @@ pub(super) struct Borrowed {
     pub(super) from: usize,
     pub(super) len: usize,
     pub(super) target: RecvTarget,
-    /// A message that came with its RTS.
-    is_offer: bool,
+    kind: Kind,
     /// The sender copies a part of it; `None`: this side reads it alone.
     window: Option<OpenWindow>,
     /// Others with windows were arriving when this one's opened, so that the sender comes later.
@@ -57,6 +56,8 @@ enum Own {
     Copied,
     /// It could not read what it has claimed.
     Failed,
+    /// The payload comes through the bounce buffer instead; that many bytes have.
+    Bounced(usize),
 }
 
 impl Own {
@@ -67,6 +68,11 @@ impl Own {
 
     const fn has_ended(&self) -> bool {
         matches!(self, Self::Copied | Self::Failed)
+    }
+
+    /// Whether this side may copy, without waiting for the sender.
+    const fn can_copy(&self) -> bool {
+        matches!(self, Self::Open | Self::Claimed(_))
     }
 }
 
@@ -111,7 +117,9 @@ impl Receiver {
     #[cold]
     pub(super) fn can_bring<'a>(&self, words: impl Fn(u32) -> Words<'a>) -> bool {
         let can_end = self.borrowed.front().is_some_and(|first| first.outcome(&words).is_some());
-        can_end || self.borrowed.iter().any(|payload| !payload.own.has_ended())
+        let is_bounced = |payload: &Borrowed| matches!(payload.own, Own::Bounced(_));
+        let has_piece = || self.borrowed.front().is_some_and(is_bounced) && self.bounce.next().is_some();
+        can_end || self.borrowed.iter().any(|payload| payload.own.can_copy()) || has_piece()
     }
 
     /// The targets of those payloads, once the sender writes to none of them any more: it has
@@ -146,8 +154,8 @@ impl Receiver {
 }
 
 impl Conn {
-    /// Takes on a payload of `len` bytes at `from` of the sender's memory, of an offer if
-    /// `is_offer`. If both sides are to copy it, opens a window for it.
+    /// Takes on a payload of `len` bytes at `from` of the sender's memory. If both sides are to copy
+    /// it, opens a window for it.
     ///
     /// # Errors
     /// A violation if the sender has written what it must not.
@@ -155,9 +163,13 @@ impl Conn {
         &mut self,
         (from, number, len): (usize, u64, usize),
         target: RecvTarget,
-        is_offer: bool,
+        kind: Kind,
     ) -> Result<(), Violation> {
-        let is_possible = from.checked_add(len).is_some() && target.take == len && target.buffer.is_one_piece();
+        // The last word of an ordered payload is to be written last.
+        let is_possible = kind != Kind::Ordered
+            && from.checked_add(len).is_some()
+            && target.take == len
+            && target.buffer.is_one_piece();
         let place = u32::try_from(number).ok().filter(|_| is_possible && self.cma.shares(len));
         let place = place.filter(|place| {
             let is_free = self.receiver.has_window_for(*place);
@@ -165,7 +177,7 @@ impl Conn {
         });
         let is_behind = !self.receiver.borrowed.is_empty();
         let (window, has_waited, own) = (None, false, Own::Open);
-        let mut payload = Borrowed { number, from, len, target, is_offer, window, is_behind, has_waited, own };
+        let mut payload = Borrowed { number, from, len, target, kind, window, is_behind, has_waited, own };
         let mut claimed = Ok(());
         if let Some(place) = place {
             let words = self.presence.own_window(place);
@@ -189,10 +201,11 @@ impl Conn {
         let (mut bytes, mut any, mut spins) = (0, false, 0);
         while !self.receiver.borrowed.is_empty() && bytes < BYTES {
             self.look_ahead(link, events)?;
+            let piece = self.take_bounced(link, events)?;
             let copied = self.copy_part(spins >= PATIENCE)?;
             let ended = self.end_first(link, events)?;
-            bytes += ended.unwrap_or(0);
-            if copied || ended.is_some() {
+            bytes += piece.or(ended).unwrap_or(0);
+            if copied || piece.or(ended).is_some() {
                 (any, spins) = (true, 0);
                 continue;
             }
@@ -213,7 +226,9 @@ impl Conn {
     fn look_ahead(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
         loop {
             let Receiver { borrowed, reader, .. } = &self.receiver;
-            let is_alike = |payload: &Borrowed| payload.is_offer && payload.window.is_some() && payload.len <= SHORT;
+            let is_alike = |payload: &Borrowed| {
+                payload.kind == Kind::Offer && payload.window.is_some() && payload.len <= SHORT
+            };
             let count = borrowed.len();
             let Some(word) = reader.head().filter(|_| count < WINDOWS as usize && borrowed.iter().all(is_alike)) else {
                 return Ok(());
@@ -242,13 +257,14 @@ impl Conn {
             let is_next = |payload: &Borrowed| {
                 let is_taken = |window: &OpenWindow| window.is_taken(self.presence.own_window(window.number()));
                 let is_patient = payload.is_behind && !waited;
-                !payload.own.has_ended() && (!is_patient || payload.window.as_ref().is_none_or(is_taken))
+                payload.own.can_copy() && (!is_patient || payload.window.as_ref().is_none_or(is_taken))
             };
             borrowed.iter().position(is_next)
         });
         let Some(payload) = at.and_then(|at| borrowed.get_mut(at)) else { return Ok(false) };
         let Some(window) = &mut payload.window else {
-            let is_read = cma::read(process, payload.from, &mut payload.target);
+            let read = if payload.kind == Kind::Ordered { cma::read_in_order } else { cma::read };
+            let is_read = read(process, payload.from, &mut payload.target);
             payload.own = if is_read { Own::Copied } else { Own::Failed };
             return Ok(true);
         };
@@ -275,12 +291,42 @@ impl Conn {
         Ok(true)
     }
 
+    /// Takes the next piece of a payload that comes through the bounce buffer, and returns its
+    /// length. `None` if there is none yet.
+    fn take_bounced(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<Option<usize>, ReadError> {
+        let Receiver { borrowed, bounce, .. } = &mut self.receiver;
+        let Some(Borrowed { own: Own::Bounced(done), target, len, .. }) = borrowed.front_mut() else {
+            return Ok(None);
+        };
+        let Some(piece) = bounce.take(target, *done..*len)? else { return Ok(None) };
+        *done += piece;
+        let is_whole = done == len;
+        // The sender may sleep until there is room for the next piece.
+        self.must_notify = true;
+        if (piece == 0 || is_whole)
+            && let Some(Borrowed { target, .. }) = borrowed.pop_front()
+        {
+            match is_whole {
+                true => events.handle_recv_done(link, target)?,
+                false => self.fail_absent(link, target, events),
+            }
+        }
+        Ok(Some(piece))
+    }
+
     /// Ends the first payload, and returns its length. `None` while the sender has claimed bytes
-    /// that it has not written.
+    /// that it has not written, and if the payload comes through the bounce buffer now.
     fn end_first(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<Option<usize>, ReadError> {
         let outcome = self.receiver.borrowed.front().and_then(|first| first.outcome(|at| self.presence.own_window(at)));
         let Some(outcome) = outcome else { return Ok(None) };
         let Some(mut payload) = self.receiver.borrowed.pop_front() else { return Ok(None) };
+        if payload.kind == Kind::Ordered && outcome.is_err() {
+            let number = payload.number;
+            payload.own = Own::Bounced(0);
+            self.receiver.borrowed.push_front(payload);
+            self.reply(number, Outcome::Refused)?;
+            return Ok(None);
+        }
         let is_whole = match outcome {
             Ok(()) => true,
             Err(Missing::Own) => false,

@@ -3,13 +3,13 @@
 
 use super::BYTES;
 use super::borrowed::Borrowed;
-use crate::cma::{self, CmaLoan, Outcome};
+use crate::cma::{self, CmaLoan, Kind, Outcome};
 use crate::conn::line::{KIND_WINDOW, unplace};
 use crate::conn::{Conn, Large, Out, ReadError};
 use crate::window::PeerWindow;
 use ofi_core::{Cause, Errno, Instant};
-use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId};
-use ofi_engine::wire::frame::{Frame, HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget};
+use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_os::process;
 use ofi_sync::lines::{BODY, order_own};
 
@@ -26,8 +26,9 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
         let from = self.address_of(body)?;
-        match self.place(link, header, len, body, events)? {
-            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, false)?),
+        let (kind, disposition) = self.place(link, header, len, body, events)?;
+        match disposition {
+            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, kind)?),
             Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Taken),
         }
     }
@@ -47,7 +48,7 @@ impl Conn {
         }
         let bytes = body.map(u64::to_ne_bytes);
         match events.handle_offer(link, &bytes.as_flattened()[..header], len)? {
-            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, true)?),
+            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, Kind::Offer)?),
             Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Declined),
         }
     }
@@ -117,7 +118,7 @@ impl Conn {
         let way = payload.way();
         let Borrowed { number, len, target, .. } = payload;
         if !is_whole {
-            // The sender sends it again, through the pool.
+            // The sender sends it again, through the pool or in data frames.
             events.handle_recv_retry(link, target);
             return self.reply(number, Outcome::Refused);
         }
@@ -148,14 +149,20 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<(), Violation> {
         self.receiver.advance();
-        if let Disposition::Into(target) = self.place(link, header, len, body, events)? {
-            let text = format!("link to {}: the sender unmapped the buffer before it was read", self.peer.addr);
-            events.handle_recv_failed(link, target, Down::new(Cause::Absent, Errno::EFAULT, text));
+        if let (_, Disposition::Into(target)) = self.place(link, header, len, body, events)? {
+            self.fail_absent(link, target, events);
         }
         Ok(())
     }
 
-    /// Asks the engine for the receive target of a payload that does not come in pieces.
+    /// Fails the message or operation of a payload whose memory is gone.
+    pub(super) fn fail_absent(&self, link: LinkId, target: RecvTarget, events: &mut impl LinkEvents) {
+        let text = format!("link to {}: the sender unmapped the buffer before it was read", self.peer.addr);
+        events.handle_recv_failed(link, target, Down::new(Cause::Absent, Errno::EFAULT, text));
+    }
+
+    /// Asks the engine for the receive target of a payload that does not come in pieces, and tells
+    /// its kind.
     fn place(
         &self,
         link: LinkId,
@@ -163,16 +170,14 @@ impl Conn {
         len: usize,
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
-    ) -> Result<Disposition, Violation> {
+    ) -> Result<(Kind, Disposition), Violation> {
         if header > MAX_HEADER || !cma::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
             return Err(INVALID);
         }
         let bytes = body.map(u64::to_ne_bytes);
         let header = &bytes.as_flattened()[..header];
-        if !Frame::is_unordered(header, len) {
-            return Err(INVALID);
-        }
-        events.handle_frame(link, header, Incoming::Streaming(len))
+        let kind = Kind::of(header, len).ok_or(INVALID)?;
+        Ok((kind, events.handle_frame(link, header, Incoming::Streaming(len))?))
     }
 
     /// Handles the outcome of a payload that was lent to the other side.
@@ -186,33 +191,37 @@ impl Conn {
         const STRAY: Violation = Violation("the outcome of a payload that was not offered");
         self.receiver.advance();
         let outcome = Outcome::from_code(code).ok_or(STRAY)?;
-        let CmaLoan { header, buffer, from, len, token, is_offer, .. } = self.cma.take_back(number).ok_or(STRAY)?;
-        match outcome {
-            Outcome::Taken => {
+        // Before the loan ends: a violation returns it to the engine with all others.
+        let is_possible = |loan: &CmaLoan| match outcome {
+            Outcome::Taken => true,
+            Outcome::Declined => loan.kind == Kind::Offer,
+            // The other side gets one at a time through the bounce buffer.
+            Outcome::Refused => loan.kind != Kind::Ordered || !self.sender.is_bouncing(),
+        };
+        let loan = self.cma.take_back(number, is_possible).ok_or(STRAY)?;
+        let CmaLoan { header, buffer, from, len, token, kind, .. } = loan;
+        match (outcome, kind) {
+            (Outcome::Taken, _) => {
                 self.cma.was_read();
                 events.handle_send_done(link, token, buffer);
             }
-            Outcome::Declined if !is_offer => return Err(STRAY),
-            Outcome::Declined => events.handle_offer_declined(link, token, buffer),
-            Outcome::Refused if is_offer => {
-                // The data frame will be lent, too: its outcome counts.
-                events.handle_offer_declined(link, token, buffer);
+            // If it was refused, the data frame will be lent, too: its outcome counts.
+            (_, Kind::Offer) => events.handle_offer_declined(link, token, buffer),
+            (_, Kind::Ordered | Kind::Unordered) if process::is_mapped(buffer.address() + from, len) => {
+                self.cma.refused();
+                let large = Large { header, buffer, from, len, done: 0, token: Some(token) };
+                if kind == Kind::Ordered { self.sender.bounce(Some(large)) } else { self.sender.queue(Out::Large(large)) }
             }
-            Outcome::Refused => {
-                if process::is_mapped(buffer.address() + from, len) {
-                    self.cma.refused();
-                    self.sender.queue(Out::Large(Large { header, buffer, from, len, done: 0, token: Some(token) }));
-                } else {
-                    self.sender.queue(Out::Absent(header, len));
-                    let text = format!("link to {}: the memory of the message was unmapped", self.peer.addr);
-                    events.handle_send_failed(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
-                }
+            (_, Kind::Ordered | Kind::Unordered) => {
+                if kind == Kind::Ordered { self.sender.bounce(None) } else { self.sender.queue(Out::Absent(header, len)) }
+                let text = format!("link to {}: the memory of the message was unmapped", self.peer.addr);
+                events.handle_send_failed(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
             }
         }
         Ok(())
     }
 
-    fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
+    pub(super) fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
         // At once, as more payloads may follow before this side sends what waits: the sender may
         // use its buffer again, and no window opens while something waits.
         if self.sender.send_outcome(number, outcome)? {
