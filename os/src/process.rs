@@ -159,6 +159,8 @@ fn piece(base: usize, len: usize) -> libc::iovec {
 impl Process {
     /// Maximum pieces per read.
     pub const PIECES: usize = 16;
+    /// Maximum ranges per read.
+    pub const RANGES: usize = 2;
 
     /// The process with this pid in our pid namespace, if it is readable and holds the secret at
     /// `at`.
@@ -234,19 +236,34 @@ impl Process {
     /// If there are more than [`Self::PIECES`].
     pub fn read(&self, from: usize, pieces: &mut [ChunkMut<'_>]) -> bool {
         let len: usize = pieces.iter().map(ChunkMut::len).sum();
+        self.read_ranges(&[(from, len)], pieces)
+    }
+
+    /// The same of several ranges, each an address and a length, which together are as long as the
+    /// pieces.
+    ///
+    /// # Panics
+    /// If there are more than [`Self::PIECES`] pieces, or more than [`Self::RANGES`] ranges.
+    pub fn read_ranges(&self, ranges: &[(usize, usize)], pieces: &mut [ChunkMut<'_>]) -> bool {
+        let len: usize = pieces.iter().map(ChunkMut::len).sum();
         let mut found = [0u8; 16];
         let mut here = [piece(0, 0); Self::PIECES + 1];
         for (to, piece) in here.iter_mut().zip(pieces.iter_mut()) {
             *to = libc::iovec { iov_base: piece.base().cast(), iov_len: piece.len() };
         }
         here[pieces.len()] = libc::iovec { iov_base: found.as_mut_ptr().cast(), iov_len: found.len() };
+        let mut there = [piece(0, 0); Self::RANGES + 1];
+        let mut parts = 0;
+        for (from, len) in ranges.iter().copied().filter(|(_, len)| *len > 0) {
+            there[parts] = piece(from, len);
+            parts += 1;
+        }
         // The secret is read last: a process that still holds it held it all along.
-        let there = [piece(from, len), piece(self.at, found.len())];
-        let skip = usize::from(len == 0);
-        let (count, parts) = (pieces.len() as libc::c_ulong + 1, (2 - skip) as libc::c_ulong);
+        there[parts] = piece(self.at, found.len());
+        let (count, parts) = (pieces.len() as libc::c_ulong + 1, parts as libc::c_ulong + 1);
         // SAFETY: `here` names the pieces, writable as long as they live, and a local; the kernel
         // checks `there`, which lies in the other process.
-        let got = unsafe { libc::process_vm_readv(self.id, here.as_ptr(), count, there[skip..].as_ptr(), parts, 0) };
+        let got = unsafe { libc::process_vm_readv(self.id, here.as_ptr(), count, there.as_ptr(), parts, 0) };
         let whole = usize::try_from(got).is_ok_and(|got| got == len + found.len()) && found == self.secret;
         if whole {
             seam::note(len);
@@ -321,6 +338,11 @@ mod tests {
         assert_eq!((a, b), ([1, 2], [3, 4, 5]));
         assert!(!me.read(8, &mut [ChunkMut::of(&mut a)]));
         assert_eq!(seam::bytes_read(), 5);
+        let place = from.as_ptr().addr();
+        let ranges = [(place + 3, 2), (place, 1)];
+        assert!(me.read_ranges(&ranges, &mut [ChunkMut::of(&mut b)]));
+        assert_eq!(b, [4, 5, 1]);
+        assert!(!me.read_ranges(&[(place, 1), (8, 2)], &mut [ChunkMut::of(&mut b)]));
         me.secret[0] ^= 1;
         assert!(!me.read(from.as_ptr().addr(), &mut [ChunkMut::of(&mut a)]));
     }

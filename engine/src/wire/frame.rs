@@ -427,10 +427,15 @@ impl Frame {
 
     /// Whether a frame with a payload of `len` bytes need not keep its order with others, because
     /// the engine submits the next one of its message or operation when the transport is done with
-    /// it: data frames but for short ones, and all frames that are longer than an eager message.
+    /// it: data frames but for short ones, and responses that are longer than an eager message. A
+    /// write's frames keep their order, as the next operation may leave before they have left.
     #[inline]
     pub fn is_unordered(header: &[u8], len: usize) -> bool {
-        len > MOST_EAGER || len >= LEAST_UNORDERED && header.first() == Some(&DATA)
+        match header.first() {
+            Some(&DATA) => len >= LEAST_UNORDERED,
+            Some(&WRITE) => false,
+            _ => len > MOST_EAGER,
+        }
     }
 
     /// Whether the frame carries bytes of a one-sided operation: those of a write, or what a read or

@@ -166,7 +166,19 @@ impl CmaLoan {
     pub(crate) const fn number(&self) -> u32 {
         self.number
     }
+
+    /// The length that both sides may copy.
+    const fn window_len(&self) -> usize {
+        match self.kind {
+            Kind::Ordered => self.len - LAST_WORD,
+            Kind::Offer | Kind::Unordered => self.len,
+        }
+    }
 }
+
+/// Bytes at the end of an ordered payload that the receiver writes when all others are in place, as
+/// a program may wait for the last word of a write. No window covers them.
+pub(crate) const LAST_WORD: usize = size_of::<u64>();
 
 /// The result of reading a lent payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,12 +482,12 @@ impl Cma {
         self.reading.shares[Classes::index(len)].adapt(len, waits);
     }
 
-    /// The other side opens a window for a payload of `len` bytes: the payload's loan.
+    /// The other side opens a window for `len` bytes of a payload: the payload's loan.
     ///
     /// # Errors
     /// A violation if nothing of the kind is lent, or the payload has had its window.
     pub(crate) fn window_of(&mut self, number: u64, len: usize) -> Result<Option<(&CmaLoan, &Process)>, Violation> {
-        let loan = self.lent.iter_mut().find(|lent| u64::from(lent.number) == number && lent.len == len);
+        let loan = self.lent.iter_mut().find(|lent| u64::from(lent.number) == number && lent.window_len() == len);
         let loan = loan.ok_or(Violation("a window for a payload that was not offered"))?;
         if core::mem::replace(&mut loan.has_window, true) {
             return Err(Violation("a second window for a payload"));
@@ -505,35 +517,24 @@ pub(crate) const fn is_large(len: usize) -> bool {
     len >= LEAST
 }
 
-/// Reads from address `from` of a process into the receive target. False if the memory cannot be
-/// read, or not without waiting for its pages.
-pub(crate) fn read(process: &Process, from: usize, target: &mut RecvTarget) -> bool {
-    process.is_present(from, target.take) && read_part(process, from, target, 0..target.take)
-}
-
-/// The same, and the last word is written last, as that of each one-sided write is.
-pub(crate) fn read_in_order(process: &Process, from: usize, target: &mut RecvTarget) -> bool {
-    let mut last = [0; 8];
-    let RecvTarget { buffer, at, take, .. } = target;
-    let Some(body) = take.checked_sub(last.len()) else { return false };
-    if !process.is_present(from, *take) {
-        return false;
-    }
-    let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
-    let mut fits = true;
-    buffer.for_each_mut(*at, body, |piece| fits &= pieces.try_push(piece).is_ok());
-    fits &= pieces.try_push(ChunkMut::of(&mut last)).is_ok();
-    let is_read = fits && process.read(from, &mut pieces);
-    drop(pieces);
-    is_read && buffer.write_at(*at + body, &last) == last.len()
-}
-
-/// Reads a part of a payload, whose pages are there.
-pub(crate) fn read_part(process: &Process, from: usize, target: &mut RecvTarget, part: Range<usize>) -> bool {
+/// Reads a part of a payload at `from`, whose pages are there, and `last`, the word at another
+/// offset. False if the memory cannot be read.
+pub(crate) fn read_part(
+    process: &Process,
+    from: usize,
+    target: &mut RecvTarget,
+    part: Range<usize>,
+    last: Option<(usize, &mut [u8; LAST_WORD])>,
+) -> bool {
     let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
     let mut fits = true;
     target.buffer.for_each_mut(target.at + part.start, part.len(), |piece| fits &= pieces.try_push(piece).is_ok());
-    fits && process.read(from + part.start, &mut pieces)
+    let mut ranges = [(from + part.start, part.len()), (0, 0)];
+    if let Some((at, word)) = last {
+        ranges[1] = (from + at, word.len());
+        fits &= pieces.try_push(ChunkMut::of(word)).is_ok();
+    }
+    fits && process.read_ranges(&ranges, &mut pieces)
 }
 
 /// Writes a part of a lent payload to the other side's memory, whose pages are there.

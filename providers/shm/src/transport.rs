@@ -16,7 +16,7 @@ use ofi_core::{Addr, Errno, Error, Instant};
 use ofi_engine::transport::{
     ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport, Urgency,
 };
-use ofi_engine::wire::frame::Header;
+use ofi_engine::wire::frame::{Header, MAX_PAYLOAD};
 use ofi_memory::Buffer;
 use ofi_os::control_socket::{LivenessPipe, Space};
 use ofi_os::shm;
@@ -370,6 +370,7 @@ impl Transport for ShmTransport {
     }
 
     const MAX_OFFER: usize = MAX_OFFER;
+    const MAX_WRITE: usize = MAX_PAYLOAD;
 
     #[inline(always)]
     fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {

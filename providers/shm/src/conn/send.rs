@@ -68,6 +68,8 @@ pub(crate) struct Large {
     pub(crate) done: usize,
     /// The engine's token for it; none for our own copy.
     pub(crate) token: Option<Token>,
+    /// It may be lent instead when its turn comes.
+    pub(crate) may_lend: bool,
 }
 
 /// How far the orderly end of a link is.
@@ -382,7 +384,11 @@ impl Sender {
         if let Some((token, buffer)) = passed.and_then(|large| Out::Large(large).into_kept()) {
             sent(token, buffer);
         }
-        while let Some(mut out) = self.out.pop_front() {
+        while let Some(out) = self.out.pop_front() {
+            let Some(mut out) = self.lend_waiting(cma, out) else {
+                any = true;
+                continue;
+            };
             let done = match &mut out {
                 Out::Small(bytes, header, _) => self.send_small(bytes, *header)?,
                 Out::Large(large) => {
@@ -463,6 +469,23 @@ impl Sender {
     pub(crate) fn tell_window(&mut self, number: u32, to: usize, len: usize) {
         let now = ofi_os::clock::now().nanos();
         self.writer.write(head(KIND_WINDOW, 0, len), &[number.into(), to as u64, now, 0, 0, 0, 0]);
+    }
+
+    /// Lends a payload whose turn has come, if the other side may read it. Otherwise returns what it
+    /// was given: behind payloads that wait for the pool, all others would take it, too.
+    fn lend_waiting(&mut self, cma: &mut Cma, out: Out) -> Option<Out> {
+        let mut large = match out {
+            Out::Large(large) if large.may_lend && large.done == 0 => large,
+            other => return Some(other),
+        };
+        let (Some(token), Some(kind)) = (large.token, Kind::of(&large.header, large.len)) else {
+            return Some(Out::Large(large));
+        };
+        let mut buffer = Some(large.buffer);
+        let mut payload = Payload { buffer: &mut buffer, from: large.from, len: large.len, token, inject: false };
+        let is_lent = self.send_cma(cma, &large.header, &mut payload, kind);
+        large.buffer = buffer?;
+        (!is_lent).then_some(Out::Large(large))
     }
 
     /// Lends a large payload to the other side, if it may read it and there is room for a line now.

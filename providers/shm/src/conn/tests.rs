@@ -277,7 +277,7 @@ fn windows_of_short_offers_open_before_the_first_is_copied() {
     assert_eq!(kinds(&[(SHORT, offer), (LEN, offer)]), [W, O, W, O], "a long one");
     assert_eq!(kinds(&[(SHORT, data), (SHORT, offer)]), [W, O, W, O], "a frame's payload is the only one");
     assert_eq!(kinds(&[(SHORT, offer), (SHORT, data)]), [W, O, W, O]);
-    assert_eq!(kinds(&[(SHORT, offer), (SHORT, write), (SHORT, write)]), [W, O, O, O], "the last word comes last");
+    assert_eq!(kinds(&[(SHORT, offer), (SHORT, write), (SHORT, write)]), [W, O, W, O, W, O], "one write at a time");
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl ShmTransport {
         let Self { conns, control, budget, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
+        let (may_lend, token) = (is_large(len) && !payload.inject, Some(payload.token));
+        let mut large = Large { header: *header, buffer, from, len, done: 0, token, may_lend };
         let sent = if waits { Ok(false) } else { conn.sender.send_large(&mut large, budget) };
         match sent {
             Ok(true) => {
@@ -157,10 +158,14 @@ impl ShmTransport {
     /// Lends a large payload to the other side, if it may read our memory. Asks it when it is time.
     pub(super) fn submit_cma(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(slot) else { return false };
-        if payload.inject || conn.sender.has_more() {
+        if payload.inject {
             return false;
         }
         Self::ask_for_cma(conn, &self.control, payload.len);
+        if conn.sender.has_more() {
+            // It may be lent when its turn comes.
+            return false;
+        }
         let kind = Kind::of(header, payload.len);
         if !kind.is_some_and(|kind| conn.sender.send_cma(&mut conn.cma, header, payload, kind)) {
             return false;

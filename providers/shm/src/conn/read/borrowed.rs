@@ -12,6 +12,7 @@ use crate::window::{OpenWindow, SHORT, WINDOWS, Words};
 use core::ops::Range;
 use ofi_engine::transport::{LinkEvents, LinkId, RecvTarget};
 use ofi_engine::wire::frame::{HEADER_WORDS, Violation};
+use ofi_os::process::Process;
 use std::time::Duration;
 
 /// How long a link that ends waits for the last parts of a sender that lives. A part takes
@@ -43,6 +44,47 @@ pub(super) struct Borrowed {
     /// This side had nothing to do but wait for the sender's part.
     has_waited: bool,
     own: Own,
+    last: Last,
+}
+
+/// The last word of a payload.
+#[derive(Debug)]
+enum Last {
+    /// It comes with the others.
+    Alike,
+    /// It is written when all others are in place ([`cma::LAST_WORD`]).
+    Unread,
+    /// This side has read it.
+    Read([u8; cma::LAST_WORD]),
+}
+
+impl Last {
+    /// The length in front of it of a payload of `len` bytes.
+    const fn body_of(&self, len: usize) -> usize {
+        match self {
+            Self::Alike => len,
+            Self::Unread | Self::Read(_) => len - cma::LAST_WORD,
+        }
+    }
+
+    /// Reads a part of a payload of `len` bytes, whose pages are there, and with it the last word,
+    /// unless that has been read.
+    fn read_with(
+        &mut self,
+        process: &Process,
+        (from, len): (usize, usize),
+        target: &mut RecvTarget,
+        part: Range<usize>,
+    ) -> bool {
+        let mut word = [0; cma::LAST_WORD];
+        let is_missing = matches!(self, Self::Unread);
+        let last = is_missing.then(|| (self.body_of(len), &mut word));
+        let is_read = cma::read_part(process, from, target, part, last);
+        if is_read && is_missing {
+            *self = Self::Read(word);
+        }
+        is_read
+    }
 }
 
 /// How far this side is with its part of a payload.
@@ -85,6 +127,23 @@ impl Borrowed {
     /// The number of its window.
     fn window_number(&self) -> Option<u32> {
         self.window.as_ref().map(OpenWindow::number)
+    }
+
+    /// Reads the rest of the payload that is missing in front of its last word, and writes that.
+    /// False if the memory cannot be read.
+    fn end(&mut self, process: Option<&Process>, rest: Range<usize>) -> bool {
+        let Self { from, len, target, last, .. } = self;
+        if !rest.is_empty() || matches!(last, Last::Unread) {
+            let can_read = |process: &&Process| process.is_present(*from + rest.start, *len - rest.start);
+            let Some(process) = process.filter(can_read) else { return false };
+            if !last.read_with(process, (*from, *len), target, rest) {
+                return false;
+            }
+        }
+        match &*last {
+            Last::Read(word) => target.buffer.write_at(target.at + last.body_of(*len), word) == word.len(),
+            Last::Alike | Last::Unread => true,
+        }
     }
 
     /// Once both sides have ended their parts: whether the whole is there.
@@ -165,11 +224,8 @@ impl Conn {
         target: RecvTarget,
         kind: Kind,
     ) -> Result<(), Violation> {
-        // The last word of an ordered payload is to be written last.
-        let is_possible = kind != Kind::Ordered
-            && from.checked_add(len).is_some()
-            && target.take == len
-            && target.buffer.is_one_piece();
+        let is_possible = from.checked_add(len).is_some() && target.take == len && target.buffer.is_one_piece();
+        let last = if kind == Kind::Ordered && target.take == len { Last::Unread } else { Last::Alike };
         let place = u32::try_from(number).ok().filter(|_| is_possible && self.cma.shares(len));
         let place = place.filter(|place| {
             let is_free = self.receiver.has_window_for(*place);
@@ -177,12 +233,12 @@ impl Conn {
         });
         let is_behind = !self.receiver.borrowed.is_empty();
         let (window, has_waited, own) = (None, false, Own::Open);
-        let mut payload = Borrowed { number, from, len, target, kind, window, is_behind, has_waited, own };
+        let mut payload = Borrowed { number, from, len, target, kind, window, is_behind, has_waited, own, last };
         let mut claimed = Ok(());
         if let Some(place) = place {
-            let words = self.presence.own_window(place);
-            let mut window = OpenWindow::open(words, place, len, self.cma.share_of(len));
-            self.sender.tell_window(place, payload.target.buffer.address() + payload.target.at, len);
+            let (words, body) = (self.presence.own_window(place), payload.last.body_of(len));
+            let mut window = OpenWindow::open(words, place, body, self.cma.share_of(len));
+            self.sender.tell_window(place, payload.target.buffer.address() + payload.target.at, body);
             self.presence.hint();
             // Before the sender comes, which takes all the rest of a short payload.
             claimed = window.claim(words).map(|part| payload.own = Own::of(part));
@@ -262,9 +318,11 @@ impl Conn {
             borrowed.iter().position(is_next)
         });
         let Some(payload) = at.and_then(|at| borrowed.get_mut(at)) else { return Ok(false) };
+        let Borrowed { from, len, target, last, .. } = payload;
         let Some(window) = &mut payload.window else {
-            let read = if payload.kind == Kind::Ordered { cma::read_in_order } else { cma::read };
-            let is_read = read(process, payload.from, &mut payload.target);
+            let all = 0..last.body_of(target.take);
+            let is_read =
+                process.is_present(*from, target.take) && last.read_with(process, (*from, *len), target, all);
             payload.own = if is_read { Own::Copied } else { Own::Failed };
             return Ok(true);
         };
@@ -277,8 +335,8 @@ impl Conn {
         let Own::Claimed(part) = &payload.own else { return Ok(true) };
         // With its first part this side looks at the whole payload: the process remembers equal
         // ranges, and the parts differ from one payload to the next.
-        let is_present = part.start > 0 || process.is_present(payload.from, payload.len);
-        let is_read = is_present && cma::read_part(process, payload.from, &mut payload.target, part.clone());
+        let is_present = part.start > 0 || process.is_present(*from, *len);
+        let is_read = is_present && last.read_with(process, (*from, *len), target, part.clone());
         payload.own = if !is_read {
             window.close(words);
             Own::Failed
@@ -320,22 +378,19 @@ impl Conn {
         let outcome = self.receiver.borrowed.front().and_then(|first| first.outcome(|at| self.presence.own_window(at)));
         let Some(outcome) = outcome else { return Ok(None) };
         let Some(mut payload) = self.receiver.borrowed.pop_front() else { return Ok(None) };
-        if payload.kind == Kind::Ordered && outcome.is_err() {
+        let (len, body) = (payload.len, payload.last.body_of(payload.len));
+        let is_whole = match outcome {
+            Ok(()) => payload.end(self.cma.peer(), body..body),
+            Err(Missing::Own) => false,
+            Err(Missing::FromSender(start)) => payload.end(self.cma.peer(), start..body),
+        };
+        if payload.kind == Kind::Ordered && !is_whole {
             let number = payload.number;
             payload.own = Own::Bounced(0);
             self.receiver.borrowed.push_front(payload);
             self.reply(number, Outcome::Refused)?;
             return Ok(None);
         }
-        let is_whole = match outcome {
-            Ok(()) => true,
-            Err(Missing::Own) => false,
-            Err(Missing::FromSender(start)) => self.cma.peer().is_some_and(|process| {
-                process.is_present(payload.from + start, payload.len - start)
-                    && cma::read_part(process, payload.from, &mut payload.target, start..payload.len)
-            }),
-        };
-        let len = payload.len;
         if payload.window.as_ref().is_some_and(OpenWindow::has_sender) {
             self.cma.adapt_share(len, payload.has_waited);
         }

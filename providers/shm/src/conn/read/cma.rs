@@ -209,7 +209,7 @@ impl Conn {
             (_, Kind::Offer) => events.handle_offer_declined(link, token, buffer),
             (_, Kind::Ordered | Kind::Unordered) if process::is_mapped(buffer.address() + from, len) => {
                 self.cma.refused();
-                let large = Large { header, buffer, from, len, done: 0, token: Some(token) };
+                let large = Large { header, buffer, from, len, done: 0, token: Some(token), may_lend: false };
                 if kind == Kind::Ordered { self.sender.bounce(Some(large)) } else { self.sender.queue(Out::Large(large)) }
             }
             (_, Kind::Ordered | Kind::Unordered) => {
