@@ -3,6 +3,7 @@
 use core::ops::Range;
 use fastrand::Rng;
 use ofi_engine::wire::frame::{AckMode, Frame, Header, MAX_PAYLOAD, MOST_EAGER, MessageInfo};
+use ofi_engine::wire::one_sided::RemoteAddr;
 use std::sync::LazyLock;
 
 /// Payloads begin at any of this many offsets in [`BLOCK`].
@@ -33,12 +34,15 @@ impl Planned {
             fenced: false,
             group: false,
         };
-        let frame = if len > MOST_EAGER || rng.u8(0..8) == 0 {
-            Frame::Data { token: number }
-        } else if rng.u8(0..8) == 0 {
-            Frame::Rts { id: number, len: len as u64, info }
-        } else {
-            Frame::Eager { id: number, info }
+        let place = RemoteAddr { key: rng.u64(..), addr: rng.u64(..) };
+        let write = Frame::Write { id: number, place, more: 0, last: true, commit: false, data: None, performed: 0 };
+        let frame = match rng.u8(0..8) {
+            // The longest that keeps its order everywhere is no longer than an eager message.
+            1 if len <= MOST_EAGER => Frame::Rts { id: number, len: len as u64, info },
+            2 if len <= MOST_EAGER => write,
+            3 if len <= MOST_EAGER => Frame::Response { id: number, last: true },
+            4.. if len <= MOST_EAGER => Frame::Eager { id: number, info },
+            _ => Frame::Data { token: number },
         };
         let at = rng.usize(..PLACES);
         Self { header: frame.encode(), payload: Some(at..at + len) }
