@@ -15,7 +15,7 @@ use ofi_sync::lines::SleepState;
 pub(crate) use peer::{Peer, unreachable};
 use presence::Presence;
 use read::Receiver;
-pub(crate) use send::{Large, Out, Sender};
+pub(crate) use send::{Kept, Large, Out, Sender};
 use std::io;
 use std::sync::Arc;
 
@@ -126,8 +126,12 @@ impl Conn {
         for CmaLoan { token, buffer, .. } in self.cma.take_all_back() {
             events.handle_send_returned(link, token, buffer);
         }
-        for (token, buffer) in self.sender.take_back() {
-            events.handle_send_returned(link, token, buffer);
+        for kept in self.sender.take_back() {
+            match kept {
+                Kept::Payload(token, buffer) => events.handle_send_returned(link, token, buffer),
+                // The link ends anyway.
+                Kept::Target(target) => drop(events.handle_recv_done(link, target)),
+            }
         }
         was_late
     }

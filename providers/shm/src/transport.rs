@@ -186,7 +186,7 @@ impl ShmTransport {
 
     /// Reads a link. True if anything arrived.
     fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
-        if self.undelivered.has_finished() {
+        if self.undelivered.has_ended() {
             // Report sends first: the peer may be replying to one.
             self.undelivered.deliver(events);
         }
@@ -221,6 +221,12 @@ impl ShmTransport {
     }
 
     fn lose_lost(&mut self, events: &mut impl LinkEvents) {
+        while let Some((link, violation)) = self.undelivered.take_violation() {
+            if let Some(conn) = self.conns.get(link.index()) {
+                let why = conn.peer.violated(violation);
+                self.lose(link.index(), why, events);
+            }
+        }
         while let Some((slot, serial, why)) = self.undelivered.take_lost() {
             // Another link may have the slot by now.
             if self.conns.get(slot).is_some_and(|conn| conn.serial == serial) {
@@ -270,7 +276,7 @@ pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, control: &ControlChannel,
     let mut budget = 0;
     // The memory is fresh, so there is room. An initiator that wrote over it still learns of the
     // end.
-    let _ = conn.sender.send_waiting(&mut conn.cma, orders, &mut budget, |_, _| ());
+    let _ = conn.sender.send_waiting(&mut conn.cma, orders, &mut budget, |_| ());
     conn.presence.leave();
     if conn.presence.must_wake(News::Line) {
         drop(control.wake(&conn.peer.name));
@@ -513,7 +519,7 @@ impl Transport for ShmTransport {
 impl ShmTransport {
     /// True if the next poll need check nothing but the links.
     #[inline(always)]
-    const fn is_calm(&self) -> bool {
+    fn is_calm(&self) -> bool {
         self.undelivered.is_empty() && self.senders.is_empty() && !self.sleep.is_armed() && self.pace.is_calm()
     }
 

@@ -10,7 +10,7 @@ use crate::cma::{Classes, Cma, CmaLoan, Kind, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
-use ofi_engine::transport::{Payload, Token};
+use ofi_engine::transport::{Payload, RecvTarget, Token};
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
@@ -37,8 +37,9 @@ pub(crate) enum Out {
     Absent(Header, usize),
     /// The answer to a connect request.
     Hello(Vec<u8>, [u8; 16]),
-    /// The number of a payload that the other side lent, and its outcome.
-    Outcome(u64, Outcome),
+    /// The number of a payload that the other side lent, its outcome, and the receive target if the
+    /// engine is to have it only once the outcome is sent.
+    Outcome(u64, Outcome, Option<RecvTarget>),
     /// The classes of payloads that this side reads in the other side's memory, and whether the
     /// other side has asked.
     Permission(Classes, bool),
@@ -46,13 +47,22 @@ pub(crate) enum Out {
     End,
 }
 
+/// What a link keeps for something that waits.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// The payload, with the engine's token.
+    Payload(Token, Buffer),
+    /// The target of a payload that is in place.
+    Target(RecvTarget),
+}
+
 impl Out {
-    /// The payload that the link kept for it, with the engine's token.
-    fn into_kept(self) -> Option<(Token, Buffer)> {
+    fn into_kept(self) -> Option<Kept> {
         match self {
             Self::Large(Large { buffer, token: Some(token), .. }) | Self::Small(.., Some((token, buffer))) => {
-                Some((token, buffer))
+                Some(Kept::Payload(token, buffer))
             }
+            Self::Outcome(.., Some(target)) => Some(Kept::Target(target)),
             _ => None,
         }
     }
@@ -365,25 +375,23 @@ impl Sender {
         self.has_more() && (self.writer.look().is_ok_and(|now| now != before) || self.bounce.has_room())
     }
 
-    /// Returns the payloads that the link kept. The link is at its end.
-    pub(super) fn take_back(&mut self) -> impl Iterator<Item = (Token, Buffer)> {
+    /// Returns what the link kept. The link is at its end.
+    pub(super) fn take_back(&mut self) -> impl Iterator<Item = Kept> {
         self.out.extend(self.bounce.take_back().map(Out::Large));
         self.out.drain(..).filter_map(Out::into_kept)
     }
 
-    /// Sends what waits, as far as there is room. True if anything moved. `sent` takes back
-    /// payloads that are sent.
+    /// Sends what waits, as far as there is room. True if anything moved. `ended` takes back what
+    /// the link kept for what is sent.
     pub(crate) fn send_waiting(
         &mut self,
         cma: &mut Cma,
         orders: bool,
         budget: &mut usize,
-        mut sent: impl FnMut(Token, Buffer),
+        mut ended: impl FnMut(Kept),
     ) -> Result<bool, Violation> {
         let (mut any, passed) = self.bounce.pass();
-        if let Some((token, buffer)) = passed.and_then(|large| Out::Large(large).into_kept()) {
-            sent(token, buffer);
-        }
+        passed.and_then(|large| Out::Large(large).into_kept()).into_iter().for_each(&mut ended);
         while let Some(out) = self.out.pop_front() {
             let Some(mut out) = self.lend_waiting(cma, out) else {
                 any = true;
@@ -399,7 +407,7 @@ impl Sender {
                 }
                 Out::Absent(header, len) => self.send_absent(header, *len)?,
                 Out::Hello(hello, identity) => self.send_hello(hello, *identity, orders)?,
-                Out::Outcome(number, outcome) => {
+                Out::Outcome(number, outcome, _) => {
                     let done = self.send_word(KIND_OUTCOME, *number, outcome.code())?;
                     if done {
                         cma.replied();
@@ -429,9 +437,7 @@ impl Sender {
                 return Ok(any);
             }
             any = true;
-            if let Some((token, buffer)) = out.into_kept() {
-                sent(token, buffer);
-            }
+            out.into_kept().into_iter().for_each(&mut ended);
         }
         Ok(any)
     }
@@ -460,8 +466,8 @@ impl Sender {
         Ok(room)
     }
 
-    /// Whether [`Self::tell_window`] may be called now.
-    pub(crate) fn has_room_for_window(&mut self) -> bool {
+    /// Whether a line can be sent now: [`Self::tell_window`], [`Self::send_outcome`].
+    pub(crate) fn has_room_for_line(&mut self) -> bool {
         self.out.is_empty() && self.writer.has_room(1) == Ok(true)
     }
 
@@ -490,13 +496,7 @@ impl Sender {
 
     /// Lends a large payload to the other side, if it may read it and there is room for a line now.
     /// Takes the buffer out of `payload` then.
-    pub(crate) fn send_cma(
-        &mut self,
-        cma: &mut Cma,
-        header: &Header,
-        payload: &mut Payload<'_>,
-        kind: Kind,
-    ) -> bool {
+    pub(crate) fn send_cma(&mut self, cma: &mut Cma, header: &Header, payload: &mut Payload<'_>, kind: Kind) -> bool {
         let &mut Payload { from, len, token, .. } = payload;
         let place = payload.buffer.as_ref().and_then(|buffer| cma.place_of(buffer, from, len));
         let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };

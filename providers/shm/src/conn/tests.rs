@@ -1,7 +1,7 @@
 //! Payloads that both sides copy, with a sender that takes each step when the test says so.
 
 use super::line::{KIND_OUTCOME, KIND_WINDOW};
-use super::{Conn, Peer, State};
+use super::{Conn, Kept, Peer, State};
 use crate::cma::{Cma, CmaMode, Kind, Outcome};
 use crate::region::{BOUNCE_LEN, Region, Side};
 use crate::window::{Claim, OpenWindow, PeerWindow, Share};
@@ -10,7 +10,7 @@ use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Pay
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_engine::wire::one_sided::RemoteAddr;
 use ofi_memory::{Buffer, Chunk};
-use ofi_sync::lines::Reader;
+use ofi_sync::lines::{LINES, Reader};
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -137,7 +137,9 @@ impl Ends {
         let frame = match kind {
             Kind::Offer => Frame::Rts { id: 0, len: len as u64, info },
             Kind::Unordered => Frame::Data { token: 0 },
-            Kind::Ordered => Frame::Write { id: 0, place, more: 0, last: true, commit: false, data: None, performed: 0 },
+            Kind::Ordered => {
+                Frame::Write { id: 0, place, more: 0, last: true, commit: false, data: None, performed: 0 }
+            }
         };
         let header = frame.encode();
         assert!(kind == Kind::Offer || Kind::of(&header, len) == Some(kind));
@@ -154,10 +156,7 @@ impl Ends {
 
     /// The sender sends what waits. Returns what it sees.
     fn send_waiting(&mut self) -> Vec<Event> {
-        let mut seen = Vec::new();
-        let Conn { sender, cma, .. } = &mut self.from;
-        sender.send_waiting(cma, true, &mut 0, |_, _| seen.push(Event::Sent)).unwrap();
-        seen
+        send_waiting(&mut self.from)
     }
 
     /// The kinds of the lines that the receiver has sent.
@@ -173,7 +172,7 @@ impl Ends {
 
     /// The receiver's answers reach the sender. Returns what the sender sees.
     fn answer(&mut self) -> Vec<Event> {
-        self.to.sender.send_waiting(&mut self.to.cma, true, &mut 0, |_, _| ()).unwrap();
+        assert_eq!(send_waiting(&mut self.to), []);
         let mut events = Events::default();
         assert!(self.from.read(LINK, true, &mut events).unwrap());
         events.seen
@@ -199,6 +198,18 @@ impl Ends {
             sender.join().unwrap()
         })
     }
+}
+
+/// A side sends what waits. Returns what it sees.
+fn send_waiting(side: &mut Conn) -> Vec<Event> {
+    let mut seen = Vec::new();
+    let ended = |kept| match kept {
+        Kept::Payload(..) => seen.push(Event::Sent),
+        Kept::Target(RecvTarget { buffer: Buffer::Owned(bytes), .. }) => seen.push(Event::Arrived(bytes)),
+        Kept::Target(_) => panic!("another buffer than the target's"),
+    };
+    side.sender.send_waiting(&mut side.cma, true, &mut 0, ended).unwrap();
+    seen
 }
 
 /// Ends whose receiver waits for a part that the sender has claimed.
@@ -328,6 +339,30 @@ fn an_offer_whose_pages_are_missing_is_declined() {
     assert!(ends.events.seen == [Event::Retry]);
     assert_eq!(ends.answer(), [Event::Declined]);
     assert!(ends.from.cma.lends(LEN), "one such payload does not stop the others");
+}
+
+#[test]
+fn a_message_has_arrived_once_its_sender_can_know_that_it_has_been_taken() {
+    let lines = usize::try_from(LINES).unwrap();
+    let fill = |ends: &mut Ends| {
+        let frame = Frame::Ack { id: 0 }.encode();
+        (0..lines).for_each(|_| assert!(ends.to.sender.send_small(&frame, frame.len()).unwrap()));
+        ends.lend(message(), SHORT, Kind::Offer);
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        assert!(ends.events.seen.is_empty() && ends.to.sender.has_more(), "the ring has no room for the outcome");
+    };
+    let mut ends = Ends::new();
+    fill(&mut ends);
+    let mut events = Events::default();
+    while ends.from.read(LINK, true, &mut events).unwrap() {}
+    assert!(send_waiting(&mut ends.to) == [Event::Arrived(message()[..SHORT].to_vec())]);
+    assert!(ends.from.read(LINK, true, &mut events).unwrap());
+    assert_eq!((events.seen.len(), events.seen.pop()), (lines + 1, Some(Event::Sent)));
+    // The link may end instead.
+    let mut ends = Ends::new();
+    fill(&mut ends);
+    ends.to.abandon(LINK, &mut ends.events);
+    assert!(ends.events.seen == [Event::Arrived(message()[..SHORT].to_vec())]);
 }
 
 /// Ends with a write whose pages are missing and a frame behind it, which the receiver has seen.

@@ -27,8 +27,8 @@ impl ShmTransport {
         if !matches!(conn.state, State::Open) || !conn.sender.has_more() {
             return false;
         }
-        let sent = |token, buffer| undelivered.add_finished(slot, token, buffer);
-        match conn.sender.send_waiting(&mut conn.cma, sleep.orders(), budget, sent) {
+        let ended = |kept| undelivered.add_ended(slot, kept);
+        match conn.sender.send_waiting(&mut conn.cma, sleep.orders(), budget, ended) {
             Ok(any) => {
                 if any {
                     Self::wake(conn, News::Line, control);

@@ -2,13 +2,18 @@
 //! or flush.
 
 use super::id;
-use ofi_engine::transport::{Down, LinkEvents, LinkId, Token};
-use ofi_memory::Buffer;
+use crate::conn::Kept;
+use ofi_engine::transport::{Down, LinkEvents, LinkId};
+use ofi_engine::wire::frame::Violation;
+use std::collections::VecDeque;
 
 /// Events that wait.
 #[derive(Debug, Default)]
 pub(super) struct Undelivered {
-    finished: Vec<(LinkId, Token, Buffer)>,
+    /// What links have kept until now.
+    ended: VecDeque<(LinkId, Kept)>,
+    /// Links on which the engine did not accept what had arrived.
+    violations: Vec<(LinkId, Violation)>,
     /// Links that were backed up and have room again.
     rooms: Vec<LinkId>,
     /// Links that ended: slot, serial number and reason.
@@ -17,19 +22,19 @@ pub(super) struct Undelivered {
 
 impl Undelivered {
     #[inline(always)]
-    pub(super) const fn is_empty(&self) -> bool {
-        self.finished.len() | self.rooms.len() | self.lost.len() == 0
+    pub(super) fn is_empty(&self) -> bool {
+        self.ended.len() | self.violations.len() | self.rooms.len() | self.lost.len() == 0
     }
 
-    /// Whether a payload waits that has been sent.
+    /// Whether the engine waits for something that a link has kept.
     #[inline(always)]
-    pub(super) const fn has_finished(&self) -> bool {
-        !self.finished.is_empty()
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
     }
 
-    /// A payload that the link kept has been sent.
-    pub(super) fn add_finished(&mut self, slot: usize, token: Token, buffer: Buffer) {
-        self.finished.push((id(slot), token, buffer));
+    /// A payload that the link kept has been sent, or the outcome of one that has arrived.
+    pub(super) fn add_ended(&mut self, slot: usize, kept: Kept) {
+        self.ended.push_back((id(slot), kept));
     }
 
     /// A link that was backed up has room again.
@@ -47,15 +52,27 @@ impl Undelivered {
         self.lost.pop()
     }
 
+    /// Takes a link on which the engine did not accept what had arrived.
+    pub(super) fn take_violation(&mut self) -> Option<(LinkId, Violation)> {
+        self.violations.pop()
+    }
+
     /// A link has left the table.
     pub(super) fn forget(&mut self, slot: usize) {
+        self.violations.retain(|(link, _)| *link != id(slot));
         self.rooms.retain(|room| *room != id(slot));
     }
 
-    /// Reports sent payloads and room.
+    /// Reports payloads that have been sent or have arrived, and room.
     pub(super) fn deliver(&mut self, events: &mut impl LinkEvents) {
-        while let Some((link, token, buffer)) = self.finished.pop() {
-            events.handle_send_done(link, token, buffer);
+        while let Some((link, kept)) = self.ended.pop_front() {
+            match kept {
+                Kept::Payload(token, buffer) => events.handle_send_done(link, token, buffer),
+                Kept::Target(target) => {
+                    let refused = events.handle_recv_done(link, target).err();
+                    self.violations.extend(refused.map(|violation| (link, violation)));
+                }
+            }
         }
         while let Some(link) = self.rooms.pop() {
             events.handle_send_room(link);
@@ -65,7 +82,8 @@ impl Undelivered {
     /// What waits, for checks.
     pub(super) fn describe(&self) -> Option<String> {
         let news = [
-            ("payloads to give back", self.finished.len()),
+            ("payloads to give back", self.ended.len()),
+            ("links with a violation", self.violations.len()),
             ("links that ended", self.lost.len()),
             ("links with room", self.rooms.len()),
         ];

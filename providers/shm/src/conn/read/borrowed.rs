@@ -36,7 +36,7 @@ pub(super) struct Borrowed {
     pub(super) from: usize,
     pub(super) len: usize,
     pub(super) target: RecvTarget,
-    kind: Kind,
+    pub(super) kind: Kind,
     /// The sender copies a part of it; `None`: this side reads it alone.
     window: Option<OpenWindow>,
     /// Others with windows were arriving when this one's opened, so that the sender comes later.
@@ -229,7 +229,7 @@ impl Conn {
         let place = u32::try_from(number).ok().filter(|_| is_possible && self.cma.shares(len));
         let place = place.filter(|place| {
             let is_free = self.receiver.has_window_for(*place);
-            is_free && self.presence.is_attentive() && self.sender.has_room_for_window()
+            is_free && self.presence.is_attentive() && self.sender.has_room_for_line()
         });
         let is_behind = !self.receiver.borrowed.is_empty();
         let (window, has_waited, own) = (None, false, Own::Open);
@@ -282,9 +282,8 @@ impl Conn {
     fn look_ahead(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
         loop {
             let Receiver { borrowed, reader, .. } = &self.receiver;
-            let is_alike = |payload: &Borrowed| {
-                payload.kind == Kind::Offer && payload.window.is_some() && payload.len <= SHORT
-            };
+            let is_alike =
+                |payload: &Borrowed| payload.kind == Kind::Offer && payload.window.is_some() && payload.len <= SHORT;
             let count = borrowed.len();
             let Some(word) = reader.head().filter(|_| count < WINDOWS as usize && borrowed.iter().all(is_alike)) else {
                 return Ok(());
@@ -321,8 +320,7 @@ impl Conn {
         let Borrowed { from, len, target, last, .. } = payload;
         let Some(window) = &mut payload.window else {
             let all = 0..last.body_of(target.take);
-            let is_read =
-                process.is_present(*from, target.take) && last.read_with(process, (*from, *len), target, all);
+            let is_read = process.is_present(*from, target.take) && last.read_with(process, (*from, *len), target, all);
             payload.own = if is_read { Own::Copied } else { Own::Failed };
             return Ok(true);
         };

@@ -116,7 +116,7 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
         let way = payload.way();
-        let Borrowed { number, len, target, .. } = payload;
+        let Borrowed { number, len, target, kind, .. } = payload;
         if !is_whole {
             // The sender sends it again, through the pool or in data frames.
             events.handle_recv_retry(link, target);
@@ -134,6 +134,11 @@ impl Conn {
         }
         if let Some(left) = self.cma.note(way, ofi_os::clock::now(), len) {
             self.sender.queue(Out::Permission(left, false));
+        }
+        if kind == Kind::Offer && !self.sender.has_room_for_line() {
+            // Later: a program that sees its receive complete may make no more progress, and the
+            // sender would not learn that its message has been taken.
+            return self.queue_outcome(number, Outcome::Taken, Some(target));
         }
         events.handle_recv_done(link, target)?;
         self.reply(number, Outcome::Taken)
@@ -210,10 +215,18 @@ impl Conn {
             (_, Kind::Ordered | Kind::Unordered) if process::is_mapped(buffer.address() + from, len) => {
                 self.cma.refused();
                 let large = Large { header, buffer, from, len, done: 0, token: Some(token), may_lend: false };
-                if kind == Kind::Ordered { self.sender.bounce(Some(large)) } else { self.sender.queue(Out::Large(large)) }
+                if kind == Kind::Ordered {
+                    self.sender.bounce(Some(large))
+                } else {
+                    self.sender.queue(Out::Large(large))
+                }
             }
             (_, Kind::Ordered | Kind::Unordered) => {
-                if kind == Kind::Ordered { self.sender.bounce(None) } else { self.sender.queue(Out::Absent(header, len)) }
+                if kind == Kind::Ordered {
+                    self.sender.bounce(None)
+                } else {
+                    self.sender.queue(Out::Absent(header, len))
+                }
                 let text = format!("link to {}: the memory of the message was unmapped", self.peer.addr);
                 events.handle_send_failed(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
             }
@@ -228,7 +241,11 @@ impl Conn {
             self.must_notify = true;
             return Ok(());
         }
-        self.sender.queue(Out::Outcome(number, outcome));
+        self.queue_outcome(number, outcome, None)
+    }
+
+    fn queue_outcome(&mut self, number: u64, outcome: Outcome, target: Option<RecvTarget>) -> Result<(), ReadError> {
+        self.sender.queue(Out::Outcome(number, outcome, target));
         let heard = self.cma.reply();
         if heard { Ok(()) } else { Err(Violation("the peer leaves too many payload outcomes unread").into()) }
     }
