@@ -131,7 +131,7 @@ impl<T: Transport> Side<T> {
         data: Option<u64>,
         flags: OpFlags,
     ) -> Result<usize, Errno> {
-        self.access(bytes, flags, |ep, buffer, context| {
+        self.access(Memory::Ours(bytes), flags, |ep, buffer, context| {
             let (kind, remote) = (RmaKind::Write, target.remote());
             let inject = false;
             ep.rma(RmaOp { kind, peer: target.peer, buffer, remote, context, data, flags, inject })
@@ -141,6 +141,15 @@ impl<T: Transport> Side<T> {
     /// Writes to a peer's memory while few operations are outstanding.
     pub fn write(&mut self, target: &Target, bytes: Vec<u8>) -> usize {
         self.try_write(target, bytes, None, OpFlags::empty()).expect("few are outstanding")
+    }
+
+    /// Writes from memory that the caller keeps; returns the context.
+    pub fn write_lent(&mut self, target: &Target, buffer: Buffer) -> usize {
+        let (kind, remote, flags) = (RmaKind::Write, target.remote(), OpFlags::empty());
+        let written = self.access(Memory::Theirs(buffer), flags, |ep, buffer, context| {
+            ep.rma(RmaOp { kind, peer: target.peer, buffer, remote, context, data: None, flags, inject: false })
+        });
+        written.expect("few are outstanding")
     }
 
     /// Writes by an inject call.
@@ -178,7 +187,7 @@ impl<T: Transport> Side<T> {
     pub fn try_read(&mut self, target: &Target, flags: OpFlags) -> Result<usize, Errno> {
         let len: u64 = target.ranges.iter().map(|range| range.len).sum();
         let room = vec![0xcc; usize::try_from(len).expect("tests read little")];
-        self.access(room, flags, |ep, buffer, context| {
+        self.access(Memory::Ours(room), flags, |ep, buffer, context| {
             let (kind, remote, data) = (RmaKind::Read, target.remote(), None);
             ep.rma(RmaOp { kind, peer: target.peer, buffer, remote, context, data, flags, inject: false })
         })
@@ -207,7 +216,7 @@ impl<T: Transport> Side<T> {
         let room = if returns { vec![0xcc; usize::try_from(len).expect("few elements")] } else { Vec::new() };
         // Operands live as long as the operation: the endpoint's copy does.
         let (operands, compare) = (Buffer::Owned(operands.to_vec()), Buffer::Owned(compare.to_vec()));
-        self.access(room, flags, |ep, result, context| {
+        self.access(Memory::Ours(room), flags, |ep, result, context| {
             let remote = target.remote();
             let peer = target.peer;
             ep.atomic(AtomicCall {
@@ -261,12 +270,12 @@ impl<T: Transport> Side<T> {
 
     fn access(
         &mut self,
-        bytes: Vec<u8>,
+        memory: Memory,
         flags: OpFlags,
         post: impl FnOnce(&ofi_engine::Endpoint<T, ofi_sync::lock::Park>, Buffer, usize) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         let context = self.context();
-        let (loan, buffer) = lend(Memory::Ours(bytes));
+        let (loan, buffer) = lend(memory);
         if let Err(errno) = post(&self.ep, buffer, context) {
             drop(loan.map(Loan::end));
             return Err(errno);
