@@ -438,8 +438,8 @@ impl Frame {
         }
     }
 
-    /// Whether the frame carries bytes of a one-sided operation: those of a write, or what a read or
-    /// an atomic operation returns.
+    /// Whether the frame carries bytes of a one-sided operation: those of a write, or what a read
+    /// or an atomic operation returns.
     #[inline]
     pub fn is_access(header: &[u8]) -> bool {
         matches!(header.first(), Some(&(WRITE | RESPONSE)))

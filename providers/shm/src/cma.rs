@@ -8,8 +8,8 @@
 //! Sizes differ in what is faster: the receiver times the three ways for each class of sizes
 //! (`chooser.rs`), and the permission says for which classes the sender may lend payloads.
 //!
-//! Three kinds of payloads can be lent ([`Kind`]); they differ in what happens if one cannot be read
-//! after all.
+//! Three kinds of payloads can be lent ([`Kind`]); they differ in what happens if one cannot be
+//! read after all.
 
 use crate::chooser::{Chooser, Sent, Way};
 use crate::window::Share;

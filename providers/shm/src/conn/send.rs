@@ -477,8 +477,8 @@ impl Sender {
         self.writer.write(head(KIND_WINDOW, 0, len), &[number.into(), to as u64, now, 0, 0, 0, 0]);
     }
 
-    /// Lends a payload whose turn has come, if the other side may read it. Otherwise returns what it
-    /// was given: behind payloads that wait for the pool, all others would take it, too.
+    /// Lends a payload whose turn has come, if the other side may read it. Otherwise returns what
+    /// it was given. Without this, all payloads behind one that waits for the pool would take it.
     fn lend_waiting(&mut self, cma: &mut Cma, out: Out) -> Option<Out> {
         let mut large = match out {
             Out::Large(large) if large.may_lend && large.done == 0 => large,

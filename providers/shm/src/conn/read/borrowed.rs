@@ -213,8 +213,8 @@ impl Receiver {
 }
 
 impl Conn {
-    /// Takes on a payload of `len` bytes at `from` of the sender's memory. If both sides are to copy
-    /// it, opens a window for it.
+    /// Takes on a payload of `len` bytes at `from` of the sender's memory. If both sides are to
+    /// copy it, opens a window for it.
     ///
     /// # Errors
     /// A violation if the sender has written what it must not.
