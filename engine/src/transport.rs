@@ -291,9 +291,9 @@ pub trait Transport: Send + Sized + 'static {
     const COMBINES_FRAMES: bool = Self::INLINE_MAX == 0;
     /// The longest message that [`Transport::offer`] is asked to take, in bytes.
     const MAX_OFFER: usize = MAX_PAYLOAD;
-    /// The longest payload of a frame of a one-sided write, in bytes, at most [`MAX_PAYLOAD`]. A
-    /// transport that keeps the order of all frames overrides it: longer ones [need not keep
-    /// it](crate::wire::frame::Frame::is_unordered), and the frames of writes must.
+    /// The longest payload of a frame of a one-sided write, in bytes, at most [`MAX_PAYLOAD`]. The
+    /// frames of writes keep their order; a transport that can keep it for longer ones, too,
+    /// overrides it.
     const MAX_WRITE: usize = MOST_EAGER;
 
     /// The address at which peers reach this endpoint.

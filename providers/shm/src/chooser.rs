@@ -182,6 +182,11 @@ impl Chooser {
         self.pool_is_faster()
     }
 
+    /// What comes next has waited for something else: the current groups are void.
+    pub(crate) fn interrupt(&mut self) {
+        [&mut self.pool, &mut self.read, &mut self.both].into_iter().for_each(Pace::interrupt);
+    }
+
     /// The times of the current way and of the other one without the pool.
     fn current_and_tried(&self) -> (Option<u64>, Option<u64>) {
         let (read, both) = (self.read.time(), self.both.time());

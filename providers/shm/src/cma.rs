@@ -185,7 +185,8 @@ pub(crate) const LAST_WORD: usize = size_of::<u64>();
 pub(crate) enum Outcome {
     /// The receiver has read it.
     Taken,
-    /// The receiver could not read it: send it as its [`Kind`] says.
+    /// The receiver could not read it: send it as its [`Kind`] says. Not of an ordered payload, for
+    /// which the receiver asks.
     Refused,
     /// The receiver takes the offered message later.
     Declined,
@@ -223,6 +224,10 @@ pub(crate) struct Cma {
     permission: CmaPermission,
     /// In the order in which the other side will mostly report them.
     lent: VecDeque<CmaLoan>,
+    /// How many of them are ordered.
+    ordered: usize,
+    /// The last one that the other side has wanted through the bounce buffer.
+    wanted: Option<u32>,
     next: u32,
     /// How many of them the other side could not read, since it last could.
     refusals: u32,
@@ -254,6 +259,8 @@ impl Default for Cma {
             how: CmaMode::Never,
             permission: CmaPermission::No { more: ASK_AFTER },
             lent: VecDeque::new(),
+            ordered: 0,
+            wanted: None,
             next: 0,
             refusals: 0,
             cold: 0,
@@ -304,13 +311,21 @@ impl Cma {
     /// through the pool, for the other side to compare.
     #[inline]
     pub(crate) fn lends(&self, len: usize) -> bool {
+        self.is_permitted(len) && !self.is_for_pool(len)
+    }
+
+    #[inline]
+    fn is_permitted(&self, len: usize) -> bool {
         match self.permission {
-            CmaPermission::Yes { classes, .. } => {
-                let is_for_pool = self.how == CmaMode::IfFaster && self.is_pools_turn(len);
-                classes.has(len) && !is_for_pool && self.lent.len() < MOST_LENT
-            }
+            CmaPermission::Yes { classes, .. } => classes.has(len) && self.lent.len() < MOST_LENT,
             CmaPermission::No { .. } | CmaPermission::Requested => false,
         }
+    }
+
+    /// Whether the payload of this length that has just been counted is to go through the pool.
+    #[inline]
+    pub(crate) fn is_for_pool(&self, len: usize) -> bool {
+        self.how == CmaMode::IfFaster && self.is_pools_turn(len)
     }
 
     /// Whether a payload of this length is to go through the pool, for the other side to compare.
@@ -361,12 +376,18 @@ impl Cma {
 
     /// The address of a part of `len` bytes of a contiguous buffer, if the other side may read it.
     pub(crate) fn place_of(&self, buffer: &Buffer, from: usize, len: usize) -> Option<u64> {
-        (self.lends(len) && buffer.is_one_piece()).then(|| (buffer.address() + from) as u64)
+        if self.lends(len) { self.place_if_permitted(buffer, from, len) } else { None }
+    }
+
+    /// The same of a payload that need not go through the pool.
+    pub(crate) fn place_if_permitted(&self, buffer: &Buffer, from: usize, len: usize) -> Option<u64> {
+        (self.is_permitted(len) && buffer.is_one_piece()).then(|| (buffer.address() + from) as u64)
     }
 
     /// Lends a payload to the other side, under the number that [`Self::next_number`] returns.
     pub(crate) fn lend(&mut self, loan: CmaLoan) {
         self.next = loan.number;
+        self.ordered += usize::from(loan.kind == Kind::Ordered);
         self.lent.push_back(loan);
     }
 
@@ -378,7 +399,22 @@ impl Cma {
     /// Ends the loan of that number, if there is one of which `can_end` is true.
     pub(crate) fn take_back(&mut self, number: u64, can_end: impl FnOnce(&CmaLoan) -> bool) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
-        can_end(&self.lent[at]).then(|| self.lent.remove(at))?
+        let loan = can_end(&self.lent[at]).then(|| self.lent.remove(at))??;
+        self.ordered -= usize::from(loan.kind == Kind::Ordered);
+        Some(loan)
+    }
+
+    /// Ends the loan of an ordered payload that is wanted through the bounce buffer.
+    pub(crate) fn take_wanted(&mut self, number: u64) -> Option<CmaLoan> {
+        let loan = self.take_back(number, |loan| loan.kind == Kind::Ordered)?;
+        self.wanted = Some(loan.number);
+        Some(loan)
+    }
+
+    /// Whether the other side may still want a payload through the bounce buffer.
+    #[inline(always)]
+    pub(crate) const fn has_lent_ordered(&self) -> bool {
+        self.ordered > 0
     }
 
     /// Whether the other side may still be reading a payload.
@@ -404,6 +440,7 @@ impl Cma {
 
     /// Ends all loans.
     pub(crate) fn take_all_back(&mut self) -> impl Iterator<Item = CmaLoan> {
+        self.ordered = 0;
         self.lent.drain(..)
     }
 
@@ -485,10 +522,16 @@ impl Cma {
     /// The other side opens a window for `len` bytes of a payload: the payload's loan.
     ///
     /// # Errors
-    /// A violation if nothing of the kind is lent, or the payload has had its window.
+    /// A violation if nothing of the kind is lent, or the payload has had its window. A window may
+    /// come late for a payload that went through the bounce buffer: the request for that is no line.
     pub(crate) fn window_of(&mut self, number: u64, len: usize) -> Result<Option<(&CmaLoan, &Process)>, Violation> {
-        let loan = self.lent.iter_mut().find(|lent| u64::from(lent.number) == number && lent.window_len() == len);
-        let loan = loan.ok_or(Violation("a window for a payload that was not offered"))?;
+        let loan = self.lent.iter_mut().find(|lent| u64::from(lent.number) == number);
+        let Some(loan) = loan.filter(|loan| loan.window_len() == len) else {
+            // Numbers wrap.
+            let is_before = |(number, last): (u32, u32)| last.wrapping_sub(number) <= u32::MAX / 2;
+            let may_be_late = u32::try_from(number).ok().zip(self.wanted).is_some_and(is_before);
+            return if may_be_late { Ok(None) } else { Err(Violation("a window for a payload that was not offered")) };
+        };
         if core::mem::replace(&mut loan.has_window, true) {
             return Err(Violation("a second window for a payload"));
         }
@@ -507,6 +550,13 @@ impl Cma {
         }
         self.reading.granted = Classes(self.reading.granted.0 & !(1 << class));
         Some(self.reading.granted)
+    }
+
+    /// A payload of that length comes through the bounce buffer, or later: the time since the one
+    /// before tells nothing of a way.
+    pub(crate) fn interrupt(&mut self, len: usize) {
+        let class = Classes::index(len);
+        self.reading.choosers.iter_mut().for_each(|choosers| choosers[class].interrupt());
     }
 }
 

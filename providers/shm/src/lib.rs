@@ -28,6 +28,23 @@ use std::sync::Arc;
 use transport::Settings;
 pub use transport::ShmTransport;
 
+/// Counters for tests.
+#[doc(hidden)]
+pub mod seam {
+    use core::cell::Cell;
+
+    thread_local!(static BOUNCED: Cell<usize> = const { Cell::new(0) });
+
+    /// Pieces that this thread has passed through bounce buffers.
+    pub fn bounced() -> usize {
+        BOUNCED.get()
+    }
+
+    pub(crate) fn note() {
+        BOUNCED.set(BOUNCED.get() + 1);
+    }
+}
+
 /// Where names live.
 pub const SOCKET_DIR: Param = Param {
     name: "FI_SHM_SOCKET_DIR",

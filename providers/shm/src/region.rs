@@ -6,7 +6,8 @@
 //! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128
 //!        4 windows of 2 × u64 each @192, @256, @320, @384 (`window.rs`)
 //! 512    side 1: the same
-//! 1024   bounce buffer of side 0: filled u64 @0 · drained u64, written by side 1, @64 · 1 KiB @128
+//! 1024   bounce buffer of side 0: filled u64 @0 · 1 KiB @128
+//!        written by side 1: drained u64 @64 · wanted u64 @72
 //! 2560   bounce buffer of side 1: the same
 //! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
 //!        pool of side 0 · pool of side 1, equally long, up to the end
@@ -75,9 +76,11 @@ const WINDOW: usize = 64;
 /// Where the bounce buffers begin, and bytes from one to the next.
 const BOUNCES: usize = 2 * SIDE;
 const BOUNCE: usize = (PAGE - BOUNCES) / 2;
-/// What a bounce buffer has: its words, each in a line of a cache of its own, and then the bytes.
+/// What a bounce buffer has: the words of each side, in a line of a cache of its own, and then the
+/// bytes.
 const FILLED: usize = 0;
 const DRAINED: usize = 64;
+const WANTED: usize = 72;
 const BOUNCED: usize = 128;
 /// Bytes that a bounce buffer takes at a time.
 pub(crate) const BOUNCE_LEN: usize = 1 << 10;
@@ -203,9 +206,14 @@ impl Bounce {
         self.word(FILLED)
     }
 
-    /// The word of the side that drains it.
+    /// The word in which the side that drains it counts pieces.
     pub(crate) fn drained(&self) -> &AtomicU64 {
         self.word(DRAINED)
+    }
+
+    /// The word in which that side asks for payloads.
+    pub(crate) fn wanted(&self) -> &AtomicU64 {
+        self.word(WANTED)
     }
 }
 

@@ -221,12 +221,6 @@ impl ShmTransport {
     }
 
     fn lose_lost(&mut self, events: &mut impl LinkEvents) {
-        while let Some((link, violation)) = self.undelivered.take_violation() {
-            if let Some(conn) = self.conns.get(link.index()) {
-                let why = conn.peer.violated(violation);
-                self.lose(link.index(), why, events);
-            }
-        }
         while let Some((slot, serial, why)) = self.undelivered.take_lost() {
             // Another link may have the slot by now.
             if self.conns.get(slot).is_some_and(|conn| conn.serial == serial) {

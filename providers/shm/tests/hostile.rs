@@ -118,7 +118,8 @@ impl Peer {
         let Some((_, memory)) = &self.memory else { return };
         let rng = &mut self.rng;
         let at = match rng.u8(0..10) {
-            0 => rng.usize(0..64) * 8,
+            // The words of both sides, and those of their bounce buffers.
+            0 => rng.usize(0..512) * 8,
             1..=8 => RINGS + rng.usize(0..2 * RING / 8) * 8,
             _ => POOLS + rng.usize(0..4096) * 8,
         };

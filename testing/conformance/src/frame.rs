@@ -37,7 +37,7 @@ impl Planned {
         let place = RemoteAddr { key: rng.u64(..), addr: rng.u64(..) };
         let write = Frame::Write { id: number, place, more: 0, last: true, commit: false, data: None, performed: 0 };
         let frame = match rng.u8(0..8) {
-            // The longest that keeps its order everywhere is no longer than an eager message.
+            // Longer frames need not keep their order on every transport.
             1 if len <= MOST_EAGER => Frame::Rts { id: number, len: len as u64, info },
             2 if len <= MOST_EAGER => write,
             3 if len <= MOST_EAGER => Frame::Response { id: number, last: true },

@@ -3,7 +3,11 @@
 //! wait for it, so that there may be room for it neither in the ring nor in the pool. It comes in
 //! pieces through a buffer of its own, one round trip each, which is slow and hardly ever needed.
 //!
+//! The receiver asks for it in a word, not in a line: the sender may wait for such a payload of the
+//! other direction itself, and reads no line until then.
+//!
 //! ```text
+//! wanted   requests so far u32 · number of the payload that the receiver wants u32
 //! filled   number of the piece u32 · its length u32, 0: the sender's memory is gone
 //! drained  number of the last piece that the receiver has taken u64
 //! ```
@@ -13,6 +17,7 @@
 use super::Large;
 use super::line::{place, unplace};
 use crate::region::{BOUNCE_LEN, Bounce};
+use crate::seam;
 use core::ops::Range;
 use ofi_engine::transport::RecvTarget;
 use ofi_engine::wire::frame::Violation;
@@ -24,6 +29,8 @@ pub(super) struct BounceSender {
     buffer: Bounce,
     /// The last piece that it has filled.
     number: u32,
+    /// The receiver's requests that it has seen.
+    requests: u32,
     /// The payload that it passes.
     passing: Option<Passing>,
 }
@@ -37,11 +44,20 @@ enum Passing {
 
 impl BounceSender {
     pub(super) const fn new(buffer: Bounce) -> Self {
-        Self { buffer, number: 0, passing: None }
+        Self { buffer, number: 0, requests: 0, passing: None }
     }
 
-    /// Begins to pass a payload, `None` if its memory is gone. There is no other.
+    /// The number of the payload that the receiver wants, if it has asked since.
+    pub(super) fn wanted(&self) -> Option<u64> {
+        // Relaxed: nothing comes with the word.
+        let (requests, number) = unplace(self.buffer.wanted().load(Ordering::Relaxed));
+        (requests != self.requests as usize).then_some(number as u64)
+    }
+
+    /// Begins to pass the payload that the receiver wants, `None` if its memory is gone. There is
+    /// no other.
     pub(super) fn begin(&mut self, payload: Option<Large>) {
+        self.requests = self.requests.wrapping_add(1);
         self.passing = Some(payload.map_or(Passing::Absent, Passing::Payload));
     }
 
@@ -72,6 +88,7 @@ impl BounceSender {
                 len
             }
         };
+        seam::note();
         self.number = self.number.wrapping_add(1);
         // Release: the bytes come first.
         self.buffer.filled().store(place(self.number as usize, len), Ordering::Release);
@@ -97,11 +114,22 @@ pub(super) struct BounceReceiver {
     buffer: Bounce,
     /// The last piece that it has taken.
     number: u32,
+    /// Payloads that it has asked for.
+    requests: u32,
 }
 
 impl BounceReceiver {
     pub(super) const fn new(buffer: Bounce) -> Self {
-        Self { buffer, number: 0 }
+        Self { buffer, number: 0, requests: 0 }
+    }
+
+    /// Asks for the payload of that number. The caller notifies the sender.
+    pub(super) fn ask(&mut self, number: u64) {
+        self.requests = self.requests.wrapping_add(1);
+        // Numbers of payloads have 32 bits.
+        let word = u64::from(self.requests) << 32 | number & u64::from(u32::MAX);
+        // Relaxed: nothing comes with the word.
+        self.buffer.wanted().store(word, Ordering::Relaxed);
     }
 
     /// The length of the next piece, as the sender gives it, if there is one.

@@ -7,7 +7,7 @@ use super::line::{
 };
 use super::{Conn, Out, ReadError, State};
 use crate::chooser::Way;
-use crate::cma::{Classes, is_large};
+use crate::cma::{Classes, LAST_WORD, is_large};
 use crate::region::{Pool, Region, Ring, Side};
 use ofi_engine::transport::{Disposition, Incoming, LinkEvents, LinkId, RecvTarget};
 use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
@@ -83,11 +83,24 @@ impl Conn {
     /// behind them.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
-        if self.receiver.borrowed.is_empty() {
+        if self.receiver.borrowed.is_empty() && !self.cma.has_lent_ordered() {
             self.receiver.reader.is_ready()
         } else {
-            self.receiver.can_bring(|number| self.presence.own_window(number))
+            self.is_ready_amid_payloads()
         }
+    }
+
+    /// The same while payloads are arriving, or the other side may want one of this side's.
+    #[inline(never)]
+    fn is_ready_amid_payloads(&self) -> bool {
+        let can_read = || {
+            if self.receiver.borrowed.is_empty() {
+                self.receiver.reader.is_ready()
+            } else {
+                self.receiver.can_bring(|number| self.presence.own_window(number))
+            }
+        };
+        self.cma.has_lent_ordered() && self.sender.wanted().is_some() || can_read()
     }
 
     /// Goes on with the payloads that are arriving, and reads lines: at most [`READS`], beside
@@ -95,8 +108,14 @@ impl Conn {
     #[inline(always)]
     pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
         let (mut lines, mut bytes, mut any) = (0, 0, false);
+        if self.cma.has_lent_ordered() {
+            // First: the other side may read nothing else before.
+            any = self.read_wanted(link, events)?;
+        }
         if !self.receiver.borrowed.is_empty() {
-            (bytes, any) = self.bring(link, events)?;
+            let brought;
+            (bytes, brought) = self.bring(link, events)?;
+            any |= brought;
             if !self.receiver.borrowed.is_empty() {
                 // No frame comes before the payloads that are arriving.
                 return Ok(any);
@@ -280,7 +299,14 @@ impl Conn {
         let Some(coming) = &mut self.receiver.coming else { return Ok(()) };
         if let Some(target) = &mut coming.target {
             let take = target.take.saturating_sub(coming.done).min(len);
-            self.receiver.pool.bytes.drain(at, &mut target.buffer, target.at + coming.done, take);
+            // The last word comes last: a program may wait for that of a write.
+            let body = take.saturating_sub(LAST_WORD);
+            let (pool, to) = (&self.receiver.pool.bytes, target.at + coming.done);
+            pool.drain(at, &mut target.buffer, to, body);
+            let mut last = [0; LAST_WORD];
+            let last = &mut last[..take - body];
+            pool.read(at + body, last);
+            target.buffer.write_at(to + body, last);
         }
         coming.done += len;
         if coming.done == coming.total

@@ -359,7 +359,13 @@ impl Sender {
         !self.out.is_empty() || self.bounce.is_active()
     }
 
-    /// Passes a payload through the bounce buffer; `None`: its memory is gone. One at a time.
+    /// The number of the payload that the other side wants through the bounce buffer.
+    pub(super) fn wanted(&self) -> Option<u64> {
+        self.bounce.wanted()
+    }
+
+    /// Passes the payload that the other side wants through the bounce buffer; `None`: its memory
+    /// is gone. One at a time.
     pub(super) fn bounce(&mut self, payload: Option<Large>) {
         self.bounce.begin(payload);
     }
@@ -487,9 +493,10 @@ impl Sender {
         let (Some(token), Some(kind)) = (large.token, Kind::of(&large.header, large.len)) else {
             return Some(Out::Large(large));
         };
+        let at = cma.place_if_permitted(&large.buffer, large.from, large.len);
         let mut buffer = Some(large.buffer);
         let mut payload = Payload { buffer: &mut buffer, from: large.from, len: large.len, token, inject: false };
-        let is_lent = self.send_cma(cma, &large.header, &mut payload, kind);
+        let is_lent = self.lend_at(cma, (at, kind), &large.header, &mut payload);
         large.buffer = buffer?;
         (!is_lent).then_some(Out::Large(large))
     }
@@ -497,13 +504,25 @@ impl Sender {
     /// Lends a large payload to the other side, if it may read it and there is room for a line now.
     /// Takes the buffer out of `payload` then.
     pub(crate) fn send_cma(&mut self, cma: &mut Cma, header: &Header, payload: &mut Payload<'_>, kind: Kind) -> bool {
+        let &mut Payload { from, len, .. } = payload;
+        let at = payload.buffer.as_ref().and_then(|buffer| cma.place_of(buffer, from, len));
+        self.lend_at(cma, (at, kind), header, payload)
+    }
+
+    /// The same, if there is an address at which the other side may read it.
+    fn lend_at(
+        &mut self,
+        cma: &mut Cma,
+        (at, kind): (Option<u64>, Kind),
+        header: &Header,
+        payload: &mut Payload<'_>,
+    ) -> bool {
         let &mut Payload { from, len, token, .. } = payload;
-        let place = payload.buffer.as_ref().and_then(|buffer| cma.place_of(buffer, from, len));
-        let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };
+        let (Some(at), true) = (at, self.writer.has_room(1) == Ok(true)) else { return false };
         let Some(buffer) = payload.buffer.take() else { return false };
         let number = cma.next_number();
         cma.lend(CmaLoan::new(number, *header, buffer, (from, len), (token, kind)));
-        let body = body_of(header, [place, u64::from(number)]);
+        let body = body_of(header, [at, u64::from(number)]);
         let line = if kind == Kind::Offer { KIND_OFFER } else { KIND_DIRECT };
         self.writer.write(head(line, header.len(), len), &body);
         true

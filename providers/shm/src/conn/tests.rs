@@ -1,19 +1,22 @@
 //! Payloads that both sides copy, with a sender that takes each step when the test says so.
 
 use super::line::{KIND_OUTCOME, KIND_WINDOW};
-use super::{Conn, Kept, Peer, State};
-use crate::cma::{Cma, CmaMode, Kind, Outcome};
+use super::{Conn, Kept, Large, Out, Peer, ReadError, State};
+use crate::cma::{Cma, CmaMode, Kind, LAST_WORD, Outcome};
 use crate::region::{BOUNCE_LEN, Region, Side};
 use crate::window::{Claim, OpenWindow, PeerWindow, Share};
 use ofi_core::{Addr, Errno};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Token, Verdict};
-use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
+use ofi_engine::wire::frame::{AckMode, Frame, Header, MessageInfo, Violation};
 use ofi_engine::wire::one_sided::RemoteAddr;
-use ofi_memory::{Buffer, Chunk};
+use ofi_memory::{Buffer, Chunk, ChunkMut};
+use ofi_os::process;
 use ofi_sync::lines::{LINES, Reader};
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+
+mod bounce;
 
 const LINK: LinkId = LinkId(0);
 const LEN: usize = (1 << 20) - 99;
@@ -132,20 +135,7 @@ impl Ends {
     /// The sender lends the first `len` bytes: of a message with its RTS, of a data frame, or of a
     /// write.
     fn lend(&mut self, bytes: Vec<u8>, len: usize, kind: Kind) {
-        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
-        let place = RemoteAddr { key: 0, addr: 0 };
-        let frame = match kind {
-            Kind::Offer => Frame::Rts { id: 0, len: len as u64, info },
-            Kind::Unordered => Frame::Data { token: 0 },
-            Kind::Ordered => {
-                Frame::Write { id: 0, place, more: 0, last: true, commit: false, data: None, performed: 0 }
-            }
-        };
-        let header = frame.encode();
-        assert!(kind == Kind::Offer || Kind::of(&header, len) == Some(kind));
-        let mut buffer = Some(Buffer::Owned(bytes));
-        let mut payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(0), inject: false };
-        assert!(self.from.sender.send_cma(&mut self.from.cma, &header, &mut payload, kind));
+        lend(&mut self.from, bytes, (0, len), kind);
     }
 
     /// The sender sends a frame without a payload.
@@ -200,6 +190,34 @@ impl Ends {
     }
 }
 
+/// The header of a payload of `len` bytes.
+fn header_of(len: usize, kind: Kind) -> Header {
+    let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+    let place = RemoteAddr { key: 0, addr: 0 };
+    let frame = match kind {
+        Kind::Offer => Frame::Rts { id: 0, len: len as u64, info },
+        Kind::Unordered => Frame::Data { token: 0 },
+        Kind::Ordered => Frame::Write { id: 0, place, more: 0, last: true, commit: false, data: None, performed: 0 },
+    };
+    let header = frame.encode();
+    assert!(kind == Kind::Offer || Kind::of(&header, len) == Some(kind));
+    header
+}
+
+/// A side lends `len` bytes of `bytes`.
+fn lend(side: &mut Conn, bytes: Vec<u8>, (from, len): (usize, usize), kind: Kind) {
+    let mut buffer = Some(Buffer::Owned(bytes));
+    let mut payload = Payload { buffer: &mut buffer, from, len, token: Token(0), inject: false };
+    assert!(side.sender.send_cma(&mut side.cma, &header_of(len, kind), &mut payload, kind));
+}
+
+/// A side lends memory that the system has not provided yet.
+fn lend_nothing(side: &mut Conn, len: usize, kind: Kind) {
+    // So much comes fresh from the system; the allocator writes to its beginning only.
+    const LONG: usize = 64 << 20;
+    lend(side, vec![0; LONG], (LONG / 2, len), kind);
+}
+
 /// A side sends what waits. Returns what it sees.
 fn send_waiting(side: &mut Conn) -> Vec<Event> {
     let mut seen = Vec::new();
@@ -212,13 +230,18 @@ fn send_waiting(side: &mut Conn) -> Vec<Event> {
     seen
 }
 
+/// The length that both sides may copy of a payload of [`LEN`] bytes.
+fn window_of(kind: Kind) -> usize {
+    if kind == Kind::Ordered { LEN - LAST_WORD } else { LEN }
+}
+
 /// Ends whose receiver waits for a part that the sender has claimed.
-fn ends_that_wait(bytes: &[u8]) -> (Ends, Claim) {
+fn ends_that_wait(kind: Kind, lend: impl Fn(&mut Ends)) -> (Ends, Claim) {
     // The receiver claims all of it if the thread of the sender does not run.
     for _ in 0..10_000 {
         let mut ends = Ends::new();
-        ends.offer(bytes.to_vec());
-        if let Some(claim) = ends.read_with_claim(NUMBER, LEN) {
+        lend(&mut ends);
+        if let Some(claim) = ends.read_with_claim(NUMBER, window_of(kind)) {
             return (ends, claim);
         }
     }
@@ -231,9 +254,9 @@ fn message() -> Vec<u8> {
 
 #[test]
 fn a_payload_arrives_when_the_sender_has_finished_its_part() {
-    for written in [true, false] {
+    for (kind, written) in [Kind::Offer, Kind::Ordered].into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let bytes = message();
-        let (mut ends, claim) = ends_that_wait(&bytes);
+        let (mut ends, claim) = ends_that_wait(kind, |ends| ends.lend(bytes.clone(), LEN, kind));
         // A frame behind the payload does not overtake it, and does not keep the receiver awake.
         ends.send_frame();
         assert!(!ends.to.has_news());
@@ -243,10 +266,17 @@ fn a_payload_arrives_when_the_sender_has_finished_its_part() {
             let (process, part) = (ends.to.cma.peer().unwrap(), claim.bytes.clone());
             assert!(process.write(ends.events.target + part.start, &[Chunk::of(&bytes[part])]));
         }
-        PeerWindow::new(NUMBER, LEN).finish(ends.region.window(Side::Acceptor, NUMBER), &claim, written);
+        if kind == Kind::Ordered {
+            let mut last = [0; LAST_WORD];
+            let at = ends.events.target + LEN - LAST_WORD;
+            assert!(ends.to.cma.peer().unwrap().read(at, &mut [ChunkMut::of(&mut last)]));
+            assert_eq!(last, [1; LAST_WORD], "the last word comes when all others are in place");
+        }
+        let window = PeerWindow::new(NUMBER, window_of(kind));
+        window.finish(ends.region.window(Side::Acceptor, NUMBER), &claim, written);
         assert!(ends.to.has_news());
         assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-        assert!(ends.events.seen == [Event::Arrived(bytes), Event::Frame], "written: {written}");
+        assert!(ends.events.seen == [Event::Arrived(bytes), Event::Frame], "{kind:?} written: {written}");
         assert_eq!(ends.answer(), [Event::Sent]);
     }
 }
@@ -333,8 +363,7 @@ fn payloads_end_in_the_order_of_their_lines() {
 #[test]
 fn an_offer_whose_pages_are_missing_is_declined() {
     let mut ends = Ends::new();
-    // Memory that the system has not provided yet: so much comes fresh from it.
-    ends.offer(vec![0; 64 << 20]);
+    lend_nothing(&mut ends.from, LEN, Kind::Offer);
     assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     assert!(ends.events.seen == [Event::Retry]);
     assert_eq!(ends.answer(), [Event::Declined]);
@@ -363,110 +392,6 @@ fn a_message_has_arrived_once_its_sender_can_know_that_it_has_been_taken() {
     fill(&mut ends);
     ends.to.abandon(LINK, &mut ends.events);
     assert!(ends.events.seen == [Event::Arrived(message()[..SHORT].to_vec())]);
-}
-
-/// Ends with a write whose pages are missing and a frame behind it, which the receiver has seen.
-fn ends_that_bounce() -> Ends {
-    let mut ends = Ends::new();
-    // Memory that the system has not provided yet: so much comes fresh from it.
-    ends.lend(vec![0; 64 << 20], SHORT, Kind::Ordered);
-    ends.send_frame();
-    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-    ends
-}
-
-#[test]
-fn an_ordered_payload_whose_pages_are_missing_comes_in_pieces_before_the_frames_behind_it() {
-    let mut ends = ends_that_bounce();
-    assert!(!ends.to.has_news(), "the receiver waits for the first piece");
-    assert_eq!(ends.answer(), []);
-    let mut sent = Vec::new();
-    for piece in 1.. {
-        assert!(ends.events.seen.is_empty() && piece <= SHORT.div_ceil(BOUNCE_LEN));
-        assert!(ends.from.has_news(), "there is room for piece {piece}");
-        ends.from.announce_sleep(false);
-        sent = ends.send_waiting();
-        assert!(!ends.from.has_news() && ends.send_waiting().is_empty(), "there is room for one piece");
-        assert!(ends.to.has_news());
-        ends.to.must_notify = false;
-        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-        assert!(ends.to.must_notify, "a sender that sleeps waits for room");
-        if !sent.is_empty() {
-            break;
-        }
-    }
-    assert_eq!(sent, [Event::Sent]);
-    assert!(ends.events.seen == [Event::Arrived(vec![0; SHORT]), Event::Frame]);
-    assert!(!ends.from.sender.has_more() && ends.from.cma.lends(SHORT));
-    // The next one, too.
-    ends.lend(vec![0; 64 << 20], SHORT, Kind::Ordered);
-    ends.to.read(LINK, true, &mut ends.events).unwrap();
-    assert_eq!(ends.answer(), []);
-    while ends.events.seen.len() == 2 {
-        ends.send_waiting();
-        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-    }
-    assert!(ends.events.seen[2] == Event::Arrived(vec![0; SHORT]));
-}
-
-#[test]
-fn an_ordered_payload_whose_memory_is_gone_fails_before_the_frames_behind_it() {
-    let mut ends = ends_that_bounce();
-    ends.from.sender.bounce(None);
-    ends.send_waiting();
-    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-    assert_eq!(ends.events.seen, [Event::Failed(Errno::EFAULT), Event::Frame]);
-    assert!(!ends.from.sender.has_more());
-}
-
-#[test]
-fn a_link_that_ends_returns_what_is_bouncing() {
-    let mut ends = ends_that_bounce();
-    assert_eq!(ends.answer(), []);
-    ends.send_waiting();
-    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-    assert!(!ends.to.abandon(LINK, &mut ends.events));
-    assert_eq!(ends.events.seen, [Event::Retry]);
-    let mut events = Events::default();
-    ends.from.abandon(LINK, &mut events);
-    assert_eq!(events.seen, [Event::Returned]);
-}
-
-#[test]
-fn an_answer_that_no_correct_side_gives_costs_the_link_and_no_buffer() {
-    let declined = |ends: &mut Ends, kind| {
-        ends.lend(message(), SHORT, kind);
-        vec![(NUMBER, Outcome::Declined)]
-    };
-    let refused_twice = |ends: &mut Ends, kind| {
-        ends.lend(message(), SHORT, kind);
-        ends.lend(message(), SHORT, kind);
-        vec![(NUMBER, Outcome::Refused), (NUMBER + 1, Outcome::Refused)]
-    };
-    type Lend<'a> = &'a dyn Fn(&mut Ends, Kind) -> Vec<(u32, Outcome)>;
-    let cases: [(Lend<'_>, Kind, usize); 3] =
-        [(&declined, Kind::Unordered, 1), (&declined, Kind::Ordered, 1), (&refused_twice, Kind::Ordered, 2)];
-    for (lend, kind, count) in cases {
-        let mut ends = Ends::new();
-        for (number, outcome) in lend(&mut ends, kind) {
-            assert!(ends.to.sender.send_outcome(number.into(), outcome).unwrap());
-        }
-        let mut events = Events::default();
-        assert!(ends.from.read(LINK, true, &mut events).is_err(), "{kind:?}");
-        ends.from.abandon(LINK, &mut events);
-        assert_eq!(events.seen.iter().filter(|seen| **seen == Event::Returned).count(), count, "{kind:?}");
-    }
-}
-
-#[test]
-fn a_piece_has_the_length_that_it_must_have() {
-    for len in [1, BOUNCE_LEN - 1, BOUNCE_LEN + 1, usize::MAX >> 32] {
-        let mut ends = ends_that_bounce();
-        ends.region.bounce(Side::Initiator).filled().store(1 << 32 | len as u64, Ordering::Relaxed);
-        assert!(ends.to.read(LINK, true, &mut ends.events).is_err(), "{len}");
-        ends.to.abandon(LINK, &mut ends.events);
-        assert_eq!(ends.events.seen, [Event::Retry]);
-    }
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl ShmTransport {
         let Self { conns, control, budget, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let (may_lend, token) = (is_large(len) && !payload.inject, Some(payload.token));
+        let may_lend = is_large(len) && !payload.inject && !conn.cma.is_for_pool(len);
+        let token = Some(payload.token);
         let mut large = Large { header: *header, buffer, from, len, done: 0, token, may_lend };
         let sent = if waits { Ok(false) } else { conn.sender.send_large(&mut large, budget) };
         match sent {

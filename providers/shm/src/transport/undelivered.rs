@@ -4,7 +4,6 @@
 use super::id;
 use crate::conn::Kept;
 use ofi_engine::transport::{Down, LinkEvents, LinkId};
-use ofi_engine::wire::frame::Violation;
 use std::collections::VecDeque;
 
 /// Events that wait.
@@ -12,8 +11,6 @@ use std::collections::VecDeque;
 pub(super) struct Undelivered {
     /// What links have kept until now.
     ended: VecDeque<(LinkId, Kept)>,
-    /// Links on which the engine did not accept what had arrived.
-    violations: Vec<(LinkId, Violation)>,
     /// Links that were backed up and have room again.
     rooms: Vec<LinkId>,
     /// Links that ended: slot, serial number and reason.
@@ -23,7 +20,7 @@ pub(super) struct Undelivered {
 impl Undelivered {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.ended.len() | self.violations.len() | self.rooms.len() | self.lost.len() == 0
+        self.ended.len() | self.rooms.len() | self.lost.len() == 0
     }
 
     /// Whether the engine waits for something that a link has kept.
@@ -32,7 +29,7 @@ impl Undelivered {
         !self.ended.is_empty()
     }
 
-    /// A payload that the link kept has been sent, or the outcome of one that has arrived.
+    /// The link has sent a payload that it kept, or the outcome of one that has arrived.
     pub(super) fn add_ended(&mut self, slot: usize, kept: Kept) {
         self.ended.push_back((id(slot), kept));
     }
@@ -52,14 +49,8 @@ impl Undelivered {
         self.lost.pop()
     }
 
-    /// Takes a link on which the engine did not accept what had arrived.
-    pub(super) fn take_violation(&mut self) -> Option<(LinkId, Violation)> {
-        self.violations.pop()
-    }
-
     /// A link has left the table.
     pub(super) fn forget(&mut self, slot: usize) {
-        self.violations.retain(|(link, _)| *link != id(slot));
         self.rooms.retain(|room| *room != id(slot));
     }
 
@@ -69,8 +60,9 @@ impl Undelivered {
             match kept {
                 Kept::Payload(token, buffer) => events.handle_send_done(link, token, buffer),
                 Kept::Target(target) => {
-                    let refused = events.handle_recv_done(link, target).err();
-                    self.violations.extend(refused.map(|violation| (link, violation)));
+                    // The engine has accepted the offer, so that its payload is no violation.
+                    let accepted = events.handle_recv_done(link, target);
+                    debug_assert!(accepted.is_ok(), "an offer that was accepted");
                 }
             }
         }
@@ -83,7 +75,6 @@ impl Undelivered {
     pub(super) fn describe(&self) -> Option<String> {
         let news = [
             ("payloads to give back", self.ended.len()),
-            ("links with a violation", self.violations.len()),
             ("links that ended", self.lost.len()),
             ("links with room", self.rooms.len()),
         ];

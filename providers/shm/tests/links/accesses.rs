@@ -3,6 +3,7 @@
 use super::*;
 use ofi_core::OpFlags;
 use ofi_rig::Target;
+use ofi_shm::seam as seam_of_shm;
 
 const KEY: u64 = 7;
 const ROOM: usize = 3 << 20;
@@ -42,8 +43,9 @@ fn operations_that_overlap_are_carried_out_in_order() {
         let (to_b, exposed) = (a.know(b.addr()), b.expose(KEY, vec![0; ROOM]));
         let mut rng = fastrand::Rng::with_seed(7);
         let mut expected = vec![0; ROOM];
-        let before = process::seam::bytes_read();
+        let mut direct = 0;
         for round in 0..40 {
+            let before = process::seam::bytes_read();
             let mut contexts = Vec::new();
             for number in 0..6 {
                 // Short ones are as likely, which must not overtake the others.
@@ -53,6 +55,7 @@ fn operations_that_overlap_are_carried_out_in_order() {
                 contexts.push(a.write(&Target::new(to_b, KEY, at as u64, len), bytes));
             }
             complete(&mut [&mut a, &mut b], &contexts);
+            direct += process::seam::bytes_read() - before;
             assert!(exposed.bytes() == expected, "{mode:?}: round {round}");
             let mut reads = Vec::new();
             for _ in 0..3 {
@@ -66,7 +69,7 @@ fn operations_that_overlap_are_carried_out_in_order() {
                 assert!(*found == expected[range], "{mode:?}: round {round}");
             }
         }
-        let direct = process::seam::bytes_read() - before;
+        // Of the writes alone.
         match mode {
             CmaMode::Never => assert_eq!(direct, 0),
             CmaMode::IfFaster => {}
@@ -88,38 +91,84 @@ fn acquaint(a: &mut Side, b: &mut Side, to_b: FiAddr) {
     }
 }
 
-/// Writes from memory that the system has not provided yet, and a word over the end of it.
-fn write_from_nowhere(a: &mut Side, to_b: FiAddr) -> [usize; 2] {
-    // So much comes fresh from the system, whatever has been freed before.
-    const LONG: usize = 40 << 20;
-    let (ticket, len) = (vec![0; LONG], 100_000);
-    let mut long = ticket;
-    long.truncate(len);
-    let first = a.write(&Target::new(to_b, KEY, 0, len), long);
-    [first, a.write(&Target::new(to_b, KEY, len as u64 - 8, 8), vec![1; 8])]
+/// Length of the writes from [`Nowhere`].
+const LONG: usize = 100_000;
+
+/// Memory that the system has not provided yet.
+struct Nowhere(*mut u8);
+
+impl Nowhere {
+    /// At a place of its own among those of all tests.
+    fn new(place: usize) -> Self {
+        Self(map_far_away(place, LONG))
+    }
+
+    fn buffer(&self) -> Buffer {
+        // SAFETY: it is mapped until the value is dropped, and each test completes what uses it.
+        Buffer::One(unsafe { Span::new(self.0, LONG) })
+    }
+}
+
+impl Drop for Nowhere {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is the value's own.
+        assert_eq!(unsafe { libc::munmap(self.0.cast(), LONG) }, 0);
+    }
+}
+
+/// Writes from there, and then the last word of the same range.
+fn write_from_nowhere(side: &mut Side, to: FiAddr, nowhere: &Nowhere) -> [usize; 2] {
+    let first = side.write_lent(&Target::new(to, KEY, 0, LONG), nowhere.buffer());
+    [first, side.write(&Target::new(to, KEY, LONG as u64 - 8, 8), vec![1; 8])]
 }
 
 fn check_write_from_nowhere(bytes: &[u8], before: &[u8]) {
-    let len = 100_000;
-    assert!(bytes[..len - 8].iter().all(|byte| *byte == 0));
-    assert_eq!(bytes[len - 8..len], [1; 8], "the writes are in order");
-    assert!(bytes[len..] == before[len..]);
+    assert!(bytes[..LONG - 8].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[LONG - 8..LONG], [1; 8], "the writes are in order");
+    assert!(bytes[LONG..] == before[LONG..]);
 }
 
 #[test]
 fn a_write_whose_pages_are_missing_keeps_its_order() {
-    for mode in [CmaMode::IfAllowed, CmaMode::Read, CmaMode::Both] {
+    for (at, mode) in [CmaMode::IfAllowed, CmaMode::Read, CmaMode::Both].into_iter().enumerate() {
         let (mut a, mut b) = (open_for(mode), open_for(mode));
         let (to_b, exposed) = (a.know(b.addr()), b.expose(KEY, vec![9; ROOM]));
         acquaint(&mut a, &mut b, to_b);
+        let bounced = seam_of_shm::bounced();
         // More than after which the initiator lends no more for a while.
-        for _ in 0..12 {
-            let before = exposed.bytes();
-            let contexts = write_from_nowhere(&mut a, to_b);
+        for round in 0..12 {
+            let (before, nowhere) = (exposed.bytes(), Nowhere::new(10 + 20 * at + round));
+            let contexts = write_from_nowhere(&mut a, to_b, &nowhere);
             complete(&mut [&mut a, &mut b], &contexts);
             check_write_from_nowhere(&exposed.bytes(), &before);
         }
+        assert!(seam_of_shm::bounced() > bounced, "{mode:?}");
         exposed.close();
+    }
+}
+
+#[test]
+fn writes_of_both_directions_whose_pages_are_missing_keep_their_order() {
+    let (mut a, mut b) = (open_for(CmaMode::IfAllowed), open_for(CmaMode::IfAllowed));
+    let (to_b, to_a) = (a.know(b.addr()), b.know(a.addr()));
+    let (of_a, of_b) = (a.expose(KEY, vec![9; ROOM]), b.expose(KEY, vec![9; ROOM]));
+    acquaint(&mut a, &mut b, to_b);
+    acquaint(&mut b, &mut a, to_a);
+    for round in 0..5 {
+        let (before, bounced) = ([of_a.bytes(), of_b.bytes()], seam_of_shm::bounced());
+        let nowhere = [Nowhere::new(100 + round), Nowhere::new(110 + round)];
+        let mine = write_from_nowhere(&mut a, to_b, &nowhere[0]);
+        let theirs = write_from_nowhere(&mut b, to_a, &nowhere[1]);
+        expect(&RealTime, &mut [&mut a, &mut b], "the writes complete", |sides| {
+            let ended = |side: usize, contexts: &[usize]| contexts.iter().all(|one| sides[side].is_done(*one));
+            ended(0, &mine) && ended(1, &theirs)
+        });
+        check_write_from_nowhere(&of_a.bytes(), &before[0]);
+        check_write_from_nowhere(&of_b.bytes(), &before[1]);
+        assert_eq!(seam_of_shm::bounced() - bounced, 2 * LONG.div_ceil(1024), "both came in pieces");
+        // Both may lend again.
+        acquaint(&mut a, &mut b, to_b);
+        acquaint(&mut b, &mut a, to_a);
     }
 }
 
@@ -129,7 +178,7 @@ fn sides_that_sleep_bring_a_write_whose_pages_are_missing() {
     let (to_b, to_a) = (a.know(b.addr()), b.know(a.addr()));
     let exposed = b.expose(KEY, vec![9; ROOM]);
     acquaint(&mut a, &mut b, to_b);
-    let before = exposed.bytes();
+    let (before, bounced, nowhere) = (exposed.bytes(), seam_of_shm::bounced(), Nowhere::new(3));
     let (ep_a, ep_b) = (a.ep.clone(), b.ep.clone());
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -139,7 +188,7 @@ fn sides_that_sleep_bring_a_write_whose_pages_are_missing() {
             let sent = b.send(to_a, 1, vec![1; 8]);
             wait(&mut b, &ep_a, sent);
         });
-        for context in write_from_nowhere(&mut a, to_b) {
+        for context in write_from_nowhere(&mut a, to_b, &nowhere) {
             wait(&mut a, &ep_b, context);
         }
         let (sent, got) = (a.send(to_b, 1, vec![1; 8]), a.receive(FiAddr::UNSPEC, 1, 8));
@@ -147,6 +196,7 @@ fn sides_that_sleep_bring_a_write_whose_pages_are_missing() {
         wait(&mut a, &ep_b, got);
     });
     check_write_from_nowhere(&exposed.bytes(), &before);
+    assert_eq!(seam_of_shm::bounced() - bounced, LONG.div_ceil(1024));
 }
 
 #[test]
@@ -160,7 +210,8 @@ fn operations_go_on_if_reading_is_denied() {
             deny_reading();
             for round in 0..20 {
                 let mut expected = exposed.bytes();
-                let mut contexts = Vec::new();
+                // A response and the writes behind it cross.
+                let mut contexts = vec![a.read(&Target::new(to_b, KEY, 50_000, 200_000))];
                 for (at, len) in [(0, 300_000), (100_000, 65_536), (120_000, 8), (0, 65_536)] {
                     let bytes = bytes_of(round + at, len);
                     expected[at..at + len].copy_from_slice(&bytes);
@@ -168,8 +219,10 @@ fn operations_go_on_if_reading_is_denied() {
                 }
                 contexts.push(a.read(&Target::new(to_b, KEY, 50_000, 200_000)));
                 let found = complete(&mut [&mut a, &mut b], &contexts);
-                assert!(found[4] == expected[50_000..250_000] && exposed.bytes() == expected, "round {round}");
+                assert!(found[5] == expected[50_000..250_000] && exposed.bytes() == expected, "round {round}");
             }
+            assert!(seam_of_shm::bounced() > 0);
+            assert_eq!(process::seam::bytes_read(), 0);
         });
     });
 }

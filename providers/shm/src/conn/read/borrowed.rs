@@ -5,7 +5,7 @@
 
 use super::{BYTES, Receiver};
 use crate::chooser::Way;
-use crate::cma::{self, Kind, Outcome};
+use crate::cma::{self, Kind};
 use crate::conn::line::{KIND_OFFER, header_of, unplace};
 use crate::conn::{Conn, ReadError};
 use crate::window::{OpenWindow, SHORT, WINDOWS, Words};
@@ -129,20 +129,22 @@ impl Borrowed {
         self.window.as_ref().map(OpenWindow::number)
     }
 
-    /// Reads the rest of the payload that is missing in front of its last word, and writes that.
-    /// False if the memory cannot be read.
-    fn end(&mut self, process: Option<&Process>, rest: Range<usize>) -> bool {
+    /// Reads the rest of the payload that is missing in front of its last word, and that. False if
+    /// the memory cannot be read.
+    fn read_rest(&mut self, process: Option<&Process>, rest: Range<usize>) -> bool {
         let Self { from, len, target, last, .. } = self;
-        if !rest.is_empty() || matches!(last, Last::Unread) {
-            let can_read = |process: &&Process| process.is_present(*from + rest.start, *len - rest.start);
-            let Some(process) = process.filter(can_read) else { return false };
-            if !last.read_with(process, (*from, *len), target, rest) {
-                return false;
-            }
+        if rest.is_empty() && !matches!(last, Last::Unread) {
+            return true;
         }
-        match &*last {
-            Last::Read(word) => target.buffer.write_at(target.at + last.body_of(*len), word) == word.len(),
-            Last::Alike | Last::Unread => true,
+        let can_read = |process: &&Process| process.is_present(*from + rest.start, *len - rest.start);
+        process.filter(can_read).is_some_and(|process| last.read_with(process, (*from, *len), target, rest))
+    }
+
+    /// Writes the last word, if it has been read apart.
+    fn write_last(&mut self) {
+        let Self { len, target, last, .. } = self;
+        if let Last::Read(word) = &*last {
+            target.buffer.write_at(target.at + last.body_of(*len), word);
         }
     }
 
@@ -370,24 +372,34 @@ impl Conn {
         Ok(Some(piece))
     }
 
-    /// Ends the first payload, and returns its length. `None` while the sender has claimed bytes
-    /// that it has not written, and if the payload comes through the bounce buffer now.
+    /// Ends the first payload, and returns its length: 0 if it comes through the bounce buffer
+    /// instead. `None` while the sender has claimed bytes that it has not written.
     fn end_first(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<Option<usize>, ReadError> {
         let outcome = self.receiver.borrowed.front().and_then(|first| first.outcome(|at| self.presence.own_window(at)));
         let Some(outcome) = outcome else { return Ok(None) };
         let Some(mut payload) = self.receiver.borrowed.pop_front() else { return Ok(None) };
         let (len, body) = (payload.len, payload.last.body_of(payload.len));
         let is_whole = match outcome {
-            Ok(()) => payload.end(self.cma.peer(), body..body),
+            Ok(()) => payload.read_rest(self.cma.peer(), body..body),
             Err(Missing::Own) => false,
-            Err(Missing::FromSender(start)) => payload.end(self.cma.peer(), start..body),
+            Err(Missing::FromSender(start)) => payload.read_rest(self.cma.peer(), start..body),
         };
-        if payload.kind == Kind::Ordered && !is_whole {
-            let number = payload.number;
-            payload.own = Own::Bounced(0);
-            self.receiver.borrowed.push_front(payload);
-            self.reply(number, Outcome::Refused)?;
-            return Ok(None);
+        if payload.kind == Kind::Ordered {
+            if !is_whole {
+                self.receiver.bounce.ask(payload.number);
+                self.must_notify = true;
+                self.cma.interrupt(len);
+                (payload.window, payload.own) = (None, Own::Bounced(0));
+                self.receiver.borrowed.push_front(payload);
+                return Ok(Some(0));
+            }
+            // Its bytes must not look as if they were all there, and nothing behind it may be
+            // carried out.
+            if self.was_taken_back() {
+                events.handle_recv_retry(link, payload.target);
+                return Err(ReadError::Ended);
+            }
+            payload.write_last();
         }
         if payload.window.as_ref().is_some_and(OpenWindow::has_sender) {
             self.cma.adapt_share(len, payload.has_waited);

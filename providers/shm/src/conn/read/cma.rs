@@ -119,13 +119,12 @@ impl Conn {
         let Borrowed { number, len, target, kind, .. } = payload;
         if !is_whole {
             // The sender sends it again, through the pool or in data frames.
+            self.cma.interrupt(len);
             events.handle_recv_retry(link, target);
             return self.reply(number, Outcome::Refused);
         }
-        // Before checking the word: bytes read after the sender took its memory back are not the
-        // message.
-        order_own();
-        if self.presence.is_gone() {
+        // Of an ordered payload, that has been looked at before its last word was written.
+        if kind != Kind::Ordered && self.was_taken_back() {
             let text = format!("link to {}: the peer left while its memory was being read", self.peer.addr);
             events.handle_recv_failed(link, target, Down::new(Cause::Broken, Errno::ECONNRESET, text));
             // The lines behind this one are read before the link goes down.
@@ -142,6 +141,14 @@ impl Conn {
         }
         events.handle_recv_done(link, target)?;
         self.reply(number, Outcome::Taken)
+    }
+
+    /// Whether the sender has left and so taken its memory back: what this side has read may not be
+    /// the payload.
+    pub(super) fn was_taken_back(&self) -> bool {
+        // The reads come before the look at the word.
+        order_own();
+        self.presence.is_gone()
     }
 
     /// Fails the message of a payload whose memory is gone.
@@ -200,41 +207,55 @@ impl Conn {
         let is_possible = |loan: &CmaLoan| match outcome {
             Outcome::Taken => true,
             Outcome::Declined => loan.kind == Kind::Offer,
-            // The other side gets one at a time through the bounce buffer.
-            Outcome::Refused => loan.kind != Kind::Ordered || !self.sender.is_bouncing(),
+            Outcome::Refused => loan.kind != Kind::Ordered,
         };
         let loan = self.cma.take_back(number, is_possible).ok_or(STRAY)?;
-        let CmaLoan { header, buffer, from, len, token, kind, .. } = loan;
-        match (outcome, kind) {
-            (Outcome::Taken, _) => {
+        match outcome {
+            Outcome::Taken => {
                 self.cma.was_read();
-                events.handle_send_done(link, token, buffer);
+                events.handle_send_done(link, loan.token, loan.buffer);
             }
             // If it was refused, the data frame will be lent, too: its outcome counts.
-            (_, Kind::Offer) => events.handle_offer_declined(link, token, buffer),
-            (_, Kind::Ordered | Kind::Unordered) if process::is_mapped(buffer.address() + from, len) => {
-                self.cma.refused();
-                let large = Large { header, buffer, from, len, done: 0, token: Some(token), may_lend: false };
-                if kind == Kind::Ordered {
-                    self.sender.bounce(Some(large))
-                } else {
-                    self.sender.queue(Out::Large(large))
-                }
+            Outcome::Declined | Outcome::Refused if loan.kind == Kind::Offer => {
+                events.handle_offer_declined(link, loan.token, loan.buffer);
             }
-            (_, Kind::Ordered | Kind::Unordered) => {
-                if kind == Kind::Ordered {
-                    self.sender.bounce(None)
-                } else {
-                    self.sender.queue(Out::Absent(header, len))
-                }
-                let text = format!("link to {}: the memory of the message was unmapped", self.peer.addr);
-                events.handle_send_failed(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
+            Outcome::Declined | Outcome::Refused => {
+                let (header, len) = (loan.header, loan.len);
+                let again = self.regain(link, loan, events);
+                self.sender.queue(again.map_or(Out::Absent(header, len), Out::Large));
             }
         }
         Ok(())
     }
 
-    pub(super) fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
+    /// Begins to pass the payload that the other side wants through the bounce buffer. True if it
+    /// wants one.
+    #[inline(never)]
+    pub(super) fn read_wanted(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<bool, Violation> {
+        let Some(number) = self.sender.wanted() else { return Ok(false) };
+        if self.sender.is_bouncing() {
+            return Err(Violation("a request for a second payload"));
+        }
+        let loan = self.cma.take_wanted(number).ok_or(Violation("a request for a payload that was not lent"))?;
+        let again = self.regain(link, loan, events);
+        self.sender.bounce(again);
+        Ok(true)
+    }
+
+    /// The payload of a loan that the other side could not read, to send it another way. `None` if
+    /// its memory is gone: the engine knows that then.
+    fn regain(&mut self, link: LinkId, loan: CmaLoan, events: &mut impl LinkEvents) -> Option<Large> {
+        let CmaLoan { header, buffer, from, len, token, .. } = loan;
+        if process::is_mapped(buffer.address() + from, len) {
+            self.cma.refused();
+            return Some(Large { header, buffer, from, len, done: 0, token: Some(token), may_lend: false });
+        }
+        let text = format!("link to {}: the memory of the message was unmapped", self.peer.addr);
+        events.handle_send_failed(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
+        None
+    }
+
+    fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
         // At once, as more payloads may follow before this side sends what waits: the sender may
         // use its buffer again, and no window opens while something waits.
         if self.sender.send_outcome(number, outcome)? {
