@@ -21,6 +21,10 @@ use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process::Process;
 use std::collections::VecDeque;
 
+mod outcome;
+
+pub(crate) use outcome::Outcome;
+
 /// Large payloads after which asking for permission pays.
 const ASK_AFTER: u32 = 100;
 /// The same before asking again after a refusal, the first time and at most; it doubles each time.
@@ -180,32 +184,6 @@ impl CmaLoan {
 /// a program may wait for the last word of a write. No window covers them.
 pub(crate) const LAST_WORD: usize = size_of::<u64>();
 
-/// The result of reading a lent payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The receiver has read it.
-    Taken,
-    /// The receiver could not read it: send it as its [`Kind`] says. Not of an ordered payload, for
-    /// which the receiver asks.
-    Refused,
-    /// The receiver takes the offered message later.
-    Declined,
-}
-
-impl Outcome {
-    pub(crate) const fn code(self) -> u64 {
-        match self {
-            Self::Taken => 0,
-            Self::Refused => 1,
-            Self::Declined => 2,
-        }
-    }
-
-    pub(crate) fn from_code(code: u64) -> Option<Self> {
-        [Self::Taken, Self::Refused, Self::Declined].into_iter().find(|outcome| outcome.code() == code)
-    }
-}
-
 /// The payloads that this side gets out of the other side's memory.
 #[derive(Debug, Default)]
 struct Reading {
@@ -224,10 +202,7 @@ pub(crate) struct Cma {
     permission: CmaPermission,
     /// In the order in which the other side will mostly report them.
     lent: VecDeque<CmaLoan>,
-    /// How many of them are ordered.
-    ordered: usize,
-    /// The last one that the other side has wanted through the bounce buffer.
-    wanted: Option<u32>,
+    ordered: Ordered,
     next: u32,
     /// How many of them the other side could not read, since it last could.
     refusals: u32,
@@ -242,6 +217,14 @@ pub(crate) struct Cma {
     peer: Option<Process>,
     reading: Reading,
     due: Due,
+}
+
+/// The ordered payloads that this side has lent.
+#[derive(Debug, Default)]
+struct Ordered {
+    count: usize,
+    /// The last one that the other side has wanted through the bounce buffer.
+    wanted: Option<u32>,
 }
 
 /// What this side has still to send about payloads.
@@ -259,8 +242,7 @@ impl Default for Cma {
             how: CmaMode::Never,
             permission: CmaPermission::No { more: ASK_AFTER },
             lent: VecDeque::new(),
-            ordered: 0,
-            wanted: None,
+            ordered: Ordered::default(),
             next: 0,
             refusals: 0,
             cold: 0,
@@ -387,7 +369,7 @@ impl Cma {
     /// Lends a payload to the other side, under the number that [`Self::next_number`] returns.
     pub(crate) fn lend(&mut self, loan: CmaLoan) {
         self.next = loan.number;
-        self.ordered += usize::from(loan.kind == Kind::Ordered);
+        self.ordered.count += usize::from(loan.kind == Kind::Ordered);
         self.lent.push_back(loan);
     }
 
@@ -400,21 +382,21 @@ impl Cma {
     pub(crate) fn take_back(&mut self, number: u64, can_end: impl FnOnce(&CmaLoan) -> bool) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
         let loan = can_end(&self.lent[at]).then(|| self.lent.remove(at))??;
-        self.ordered -= usize::from(loan.kind == Kind::Ordered);
+        self.ordered.count -= usize::from(loan.kind == Kind::Ordered);
         Some(loan)
     }
 
     /// Ends the loan of an ordered payload that is wanted through the bounce buffer.
     pub(crate) fn take_wanted(&mut self, number: u64) -> Option<CmaLoan> {
         let loan = self.take_back(number, |loan| loan.kind == Kind::Ordered)?;
-        self.wanted = Some(loan.number);
+        self.ordered.wanted = Some(loan.number);
         Some(loan)
     }
 
     /// Whether the other side may still want a payload through the bounce buffer.
     #[inline(always)]
     pub(crate) const fn has_lent_ordered(&self) -> bool {
-        self.ordered > 0
+        self.ordered.count > 0
     }
 
     /// Whether the other side may still be reading a payload.
@@ -440,7 +422,7 @@ impl Cma {
 
     /// Ends all loans.
     pub(crate) fn take_all_back(&mut self) -> impl Iterator<Item = CmaLoan> {
-        self.ordered = 0;
+        self.ordered.count = 0;
         self.lent.drain(..)
     }
 
@@ -529,7 +511,7 @@ impl Cma {
         let Some(loan) = loan.filter(|loan| loan.window_len() == len) else {
             // Numbers wrap.
             let is_before = |(number, last): (u32, u32)| last.wrapping_sub(number) <= u32::MAX / 2;
-            let may_be_late = u32::try_from(number).ok().zip(self.wanted).is_some_and(is_before);
+            let may_be_late = u32::try_from(number).ok().zip(self.ordered.wanted).is_some_and(is_before);
             return if may_be_late { Ok(None) } else { Err(Violation("a window for a payload that was not offered")) };
         };
         if core::mem::replace(&mut loan.has_window, true) {
