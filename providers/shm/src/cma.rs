@@ -505,7 +505,8 @@ impl Cma {
     ///
     /// # Errors
     /// A violation if nothing of the kind is lent, or the payload has had its window. A window may
-    /// come late for a payload that went through the bounce buffer: the request for that is no line.
+    /// come late for a payload that went through the bounce buffer, as the request for that is no
+    /// line.
     pub(crate) fn window_of(&mut self, number: u64, len: usize) -> Result<Option<(&CmaLoan, &Process)>, Violation> {
         let loan = self.lent.iter_mut().find(|lent| u64::from(lent.number) == number);
         let Some(loan) = loan.filter(|loan| loan.window_len() == len) else {

@@ -5,8 +5,8 @@
 pub(crate) enum Outcome {
     /// The receiver has read it.
     Taken,
-    /// The receiver could not read it: send it as its [`Kind`](super::Kind) says. Not of an ordered payload, for
-    /// which the receiver asks.
+    /// The receiver could not read it: send it as its [`Kind`](super::Kind) says. Not of an ordered
+    /// payload, for which the receiver asks.
     Refused,
     /// The receiver takes the offered message later.
     Declined,
