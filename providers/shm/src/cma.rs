@@ -378,7 +378,7 @@ impl Cma {
         self.next.wrapping_add(1)
     }
 
-    /// Ends the loan of that number, if there is one of which `can_end` is true.
+    /// Ends the loan of that number, unless `can_end` refuses it.
     pub(crate) fn take_back(&mut self, number: u64, can_end: impl FnOnce(&CmaLoan) -> bool) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
         let loan = can_end(&self.lent[at]).then(|| self.lent.remove(at))??;

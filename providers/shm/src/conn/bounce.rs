@@ -139,11 +139,11 @@ impl BounceReceiver {
         (number == self.number.wrapping_add(1) as usize).then_some(len)
     }
 
-    /// Takes the next piece of a payload, of which the bytes in `rest` are missing, and returns its
-    /// length: 0 if the sender has its memory no more, `None` if there is no piece yet.
+    /// Takes the next piece of a payload that lacks the bytes in `rest`. Returns the piece's length:
+    /// 0 if the sender reports that the memory is gone, `None` if the sender has passed no piece.
     ///
     /// # Errors
-    /// A violation if it is not as long as it must be.
+    /// A violation if the sender passes a piece of another length than it must.
     pub(super) fn take(&mut self, target: &mut RecvTarget, rest: Range<usize>) -> Result<Option<usize>, Violation> {
         let Some(len) = self.next() else { return Ok(None) };
         if len > 0 && len != rest.len().min(BOUNCE_LEN) {
