@@ -139,8 +139,8 @@ impl BounceReceiver {
         (number == self.number.wrapping_add(1) as usize).then_some(len)
     }
 
-    /// Takes the next piece of a payload that lacks the bytes in `rest`. Returns the piece's length:
-    /// 0 if the sender reports that the memory is gone, `None` if the sender has passed no piece.
+    /// Takes the next piece of a payload that lacks the bytes in `rest`. Returns the length of the
+    /// piece: 0 if the sender reports that the memory is gone, `None` if it has passed no piece.
     ///
     /// # Errors
     /// A violation if the sender passes a piece of another length than it must.
