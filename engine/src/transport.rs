@@ -241,7 +241,8 @@ pub trait LinkEvents {
     /// [`Disposition::Into`] the frames behind the request may arrive before the payload is in
     /// place, and more offers: their payloads may end in any order.
     fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation>;
-    /// A streaming payload is in place.
+    /// A streaming payload is in place. That of an offer is no violation, as the request has been
+    /// accepted, and may be reported although a later frame was one.
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation>;
     /// The transport has sent a kept payload.
     fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer);

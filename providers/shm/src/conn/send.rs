@@ -448,10 +448,10 @@ impl Sender {
         Ok(any)
     }
 
-    /// Sends the outcome of a payload that the other side lent, unless something waits or there is
-    /// no room for it.
+    /// Sends the outcome of a payload that the other side lent, ahead of what waits: lines that
+    /// answer payloads have no order with others. False if there is no room for it.
     pub(crate) fn send_outcome(&mut self, number: u64, outcome: Outcome) -> Result<bool, Violation> {
-        Ok(self.out.is_empty() && self.send_word(KIND_OUTCOME, number, outcome.code())?)
+        self.send_word(KIND_OUTCOME, number, outcome.code())
     }
 
     /// Sends a line of two words. False if there is no room for it.
@@ -474,7 +474,7 @@ impl Sender {
 
     /// Whether a line can be sent now: [`Self::tell_window`], [`Self::send_outcome`].
     pub(crate) fn has_room_for_line(&mut self) -> bool {
-        self.out.is_empty() && self.writer.has_room(1) == Ok(true)
+        self.writer.has_room(1) == Ok(true)
     }
 
     /// Tells the other side that a window for its payload is open.

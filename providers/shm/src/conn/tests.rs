@@ -395,6 +395,23 @@ fn a_message_has_arrived_once_its_sender_can_know_that_it_has_been_taken() {
 }
 
 #[test]
+fn outcomes_go_past_sends_that_wait_for_the_pool() {
+    let mut ends = Ends::new();
+    let large = |bytes: Vec<u8>| {
+        let header = header_of(bytes.len(), Kind::Unordered);
+        let (len, buffer) = (bytes.len(), Buffer::Owned(bytes));
+        Large { header, buffer, from: 0, len, done: 0, token: Some(Token(1)), may_lend: false }
+    };
+    ends.to.sender.queue(Out::Large(large(message())));
+    assert_eq!(send_waiting(&mut ends.to), []);
+    assert!(ends.to.sender.has_more(), "the pool is smaller");
+    ends.lend(message(), SHORT, Kind::Offer);
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert!(ends.events.seen == [Event::Arrived(message()[..SHORT].to_vec())]);
+    assert!(ends.to.must_notify && ends.kinds_of_answers().last() == Some(&KIND_OUTCOME));
+}
+
+#[test]
 fn a_receiver_that_sleeps_is_told_of_the_senders_part() {
     let mut ends = Ends::new();
     let bytes = message();

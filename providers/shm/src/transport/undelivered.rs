@@ -60,9 +60,8 @@ impl Undelivered {
             match kept {
                 Kept::Payload(token, buffer) => events.handle_send_done(link, token, buffer),
                 Kept::Target(target) => {
-                    // The engine has accepted the offer, so that its payload is no violation.
                     let accepted = events.handle_recv_done(link, target);
-                    debug_assert!(accepted.is_ok(), "an offer that was accepted");
+                    debug_assert!(accepted.is_ok(), "the payload of an offer");
                 }
             }
         }

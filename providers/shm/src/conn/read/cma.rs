@@ -257,7 +257,7 @@ impl Conn {
 
     fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
         // At once, as more payloads may follow before this side sends what waits: the sender may
-        // use its buffer again, and no window opens while something waits.
+        // use its buffer again.
         if self.sender.send_outcome(number, outcome)? {
             self.must_notify = true;
             return Ok(());
