@@ -2,11 +2,14 @@
 //! with more busy threads than cores, the peer that it waits for may be one of them.
 
 use ofi_core::Instant;
-use ofi_sync::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ofi_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// An offer of the core that takes as long was accepted.
 pub(super) const TURN: Duration = Duration::from_micros(5);
+/// Less than the scheduler leaves a thread on a core for which others wait: who gives the core back
+/// sooner polls as well.
+const SLICE: Duration = Duration::from_millis(1);
 /// Idle passes between two looks at the clock.
 const LOOK_EVERY: u32 = 64;
 /// Bounds of the pause between two offers. A thread that nobody competes with makes hardly any; on
@@ -27,8 +30,8 @@ pub(super) struct YieldPace {
     since: AtomicU64,
     /// Nanoseconds until the next offer.
     pause: AtomicU64,
-    /// Others have just had a turn.
-    given: AtomicBool,
+    /// Others have just had a turn, which took so many nanoseconds; 0: they have had none.
+    turn: AtomicU64,
 }
 
 impl Default for YieldPace {
@@ -38,7 +41,7 @@ impl Default for YieldPace {
             busy: AtomicU32::new(0),
             since: AtomicU64::new(0),
             pause: AtomicU64::new(nanos(FIRST_PAUSE)),
-            given: AtomicBool::new(false),
+            turn: AtomicU64::new(0),
         }
     }
 }
@@ -66,27 +69,30 @@ impl YieldPace {
     pub(super) fn look(&self, busy: u32, clock: impl Fn() -> Instant, offer: impl FnOnce()) -> Instant {
         let now = clock();
         let since = self.since.load(Ordering::Relaxed);
-        let was_given = self.given.swap(false, Ordering::Relaxed);
+        let turn = self.turn.swap(0, Ordering::Relaxed);
         if self.busy.swap(busy, Ordering::Relaxed) != busy || since == 0 {
-            if was_given {
-                self.set_pause(|pause| pause / 2);
+            if turn > 0 {
+                self.set_pause(|pause| pause / 4);
             }
             self.since.store(now.nanos(), Ordering::Relaxed);
             return now;
         }
-        if was_given {
+        if turn >= nanos(SLICE) {
             self.set_pause(|pause| pause.saturating_mul(2));
+        } else if turn > 0 {
+            self.set_pause(|pause| pause / 2);
         }
         if now.since(Instant::from_nanos(since)) < Duration::from_nanos(self.pause.load(Ordering::Relaxed)) {
             return now;
         }
         offer();
         let after = clock();
-        let given = after.since(now) >= TURN;
-        if !given {
+        let turn = after.since(now);
+        if turn < TURN {
             self.set_pause(|pause| pause.saturating_mul(2));
+        } else {
+            self.turn.store(nanos(turn), Ordering::Relaxed);
         }
-        self.given.store(given, Ordering::Relaxed);
         self.since.store(after.nanos(), Ordering::Relaxed);
         after
     }
