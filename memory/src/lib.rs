@@ -8,6 +8,7 @@ mod fresh;
 mod loan;
 #[cfg(test)]
 mod pages;
+pub mod prefetch;
 mod region;
 pub mod rmw;
 mod shared;

@@ -1,7 +1,7 @@
 //! Memory that another process maps too and may change at any time: copied, never referenced.
 #![allow(unsafe_code)]
 
-use crate::Buffer;
+use crate::{Buffer, prefetch};
 use core::ptr::{self, NonNull};
 
 /// A piece of shared memory.
@@ -69,12 +69,7 @@ impl Shared {
     pub fn fetch_to_write(&self, at: usize, len: usize) {
         let first = self.place(at, len);
         for line in (0..len).step_by(64) {
-            let place = first.wrapping_add(line);
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch is a hint and may name any address.
-            unsafe {
-                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(place.cast());
-            }
+            prefetch::to_write(first.wrapping_add(line));
         }
     }
 

@@ -113,6 +113,12 @@ impl<M: Memory> Writer<M> {
         Ok(consumed)
     }
 
+    /// Prefetches the line that is written next.
+    #[inline(always)]
+    pub fn fetch(&self) {
+        self.memory.fetch_to_write(index(self.next));
+    }
+
     /// The number of lines written.
     pub const fn written(&self) -> u64 {
         self.next
@@ -213,6 +219,12 @@ impl<M: Memory> Reader<M> {
         const { assert!(N <= BODY) };
         let line = self.memory.line(index(number));
         core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
+    }
+
+    /// The number of lines read, as last published to the writer.
+    #[inline(always)]
+    pub const fn told(&self) -> u64 {
+        self.told
     }
 
     /// Prefetches the line `ahead` lines after the next.

@@ -16,7 +16,7 @@
 
 use crate::window::{WINDOWS, Words};
 use core::ptr::NonNull;
-use ofi_memory::Shared;
+use ofi_memory::{Shared, prefetch};
 use ofi_os::descriptor::PrivateFd;
 use ofi_os::shm::{self, Mapping, PAGE};
 use ofi_sync::lines::{LINES, Memory, WORDS, set_ready, take_ready};
@@ -242,22 +242,12 @@ impl Memory for Ring {
 
     #[inline(always)]
     fn fetch(&self, index: usize) {
-        let line = self.lines.as_ptr().wrapping_add(index);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint and may name any address.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast());
-        }
+        prefetch::to_read(self.lines.as_ptr().wrapping_add(index));
     }
 
     #[inline(always)]
     fn fetch_to_write(&self, index: usize) {
-        let line = self.lines.as_ptr().wrapping_add(index);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint and may name any address.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.cast());
-        }
+        prefetch::to_write(self.lines.as_ptr().wrapping_add(index));
     }
 
     #[inline]
@@ -314,6 +304,12 @@ impl ReadyBitmap {
         // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by all
         // processes.
         unsafe { word.as_ref() }
+    }
+
+    /// Prefetches what [`Self::set`] changes.
+    #[inline(always)]
+    pub(crate) fn fetch_to_set(&self, place: usize) {
+        prefetch::to_write(self.word(place).as_ptr());
     }
 
     /// Marks the link at `place` as ready.

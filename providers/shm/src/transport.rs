@@ -191,14 +191,18 @@ impl ShmTransport {
             self.undelivered.deliver(events);
         }
         let Some(conn) = self.conns.get_mut(slot) else { return false };
+        let told = conn.told();
         match conn.read(id(slot), self.sleep.orders(), events) {
             Ok(any) => {
                 if any {
                     self.schedule.looks.note_read();
-                    // The peer may be waiting for the room that the read made, or for a payload of
-                    // its own.
-                    let news = if core::mem::take(&mut conn.must_notify) { News::Line } else { News::Room };
-                    Self::wake(conn, news, &self.control);
+                    // The peer may be waiting for a payload of its own, or for the room that the
+                    // read made.
+                    if core::mem::take(&mut conn.must_notify) {
+                        Self::wake(conn, News::Line, &self.control);
+                    } else if conn.told() != told {
+                        Self::wake(conn, News::Room, &self.control);
+                    }
                     if conn.sender.has_more() {
                         // Send now: the peer may wait for nothing else, and the next poll be far
                         // off.
@@ -361,6 +365,10 @@ impl Transport for ShmTransport {
         let Self { conns, control, schedule, .. } = self;
         let Some(conn) = conns.get_mut(link.index()) else { return false };
         let sender = &mut conn.sender;
+        // With so many links, much of this one has left the cache.
+        if conn.presence.fetch_bit() {
+            sender.fetch_line();
+        }
         if sender.is_closing() || conn.lost || sender.has_more() || !sender.send_line(header, buffer, len) {
             return false;
         }

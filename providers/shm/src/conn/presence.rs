@@ -32,6 +32,14 @@ impl Presence {
         self.bitmap = bitmap;
     }
 
+    /// Whether the other side looks for lines in its bitmap. Prefetches what announces one there.
+    #[inline(always)]
+    pub(crate) fn fetch_bit(&self) -> bool {
+        let Some((bitmap, place)) = &self.bitmap else { return false };
+        bitmap.fetch_to_set(*place);
+        true
+    }
+
     /// Notifies the other side of `news`, unless it polls the link anyway. True if it must be
     /// woken.
     #[inline(always)]

@@ -103,6 +103,17 @@ impl Conn {
         self.cma.has_lent_ordered() && self.sender.wanted().is_some() || can_read()
     }
 
+    /// Prefetches the next line.
+    pub(crate) fn fetch_line(&self) {
+        self.receiver.reader.fetch(0);
+    }
+
+    /// The lines read, as the other side knows.
+    #[inline(always)]
+    pub(crate) const fn told(&self) -> u64 {
+        self.receiver.reader.told()
+    }
+
     /// Goes on with the payloads that are arriving, and reads lines: at most [`READS`], beside
     /// those of such payloads, and about [`BYTES`]. True if there was something to do.
     #[inline(always)]

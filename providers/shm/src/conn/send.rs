@@ -131,6 +131,12 @@ impl Sender {
         })
     }
 
+    /// Prefetches the next line.
+    #[inline(always)]
+    pub(crate) fn fetch_line(&self) {
+        self.writer.fetch();
+    }
+
     /// Sends a frame with the first `len` bytes of a buffer if it fits into lines and there is room
     /// for it now.
     #[inline(always)]

@@ -22,6 +22,9 @@ const BUSY: usize = 4;
 const OTHERS: usize = 64;
 /// Reads that must find something before an idle link becomes active.
 const CALLS: u32 = 32;
+/// Links whose next lines are prefetched before the first of them is read: of more, the first would
+/// be gone again.
+const FETCHES: usize = 64;
 /// Passes between polls of an idle link whose bit is not set.
 const UNSET_EVERY: u32 = 8;
 /// Peers offered the bitmap at a time.
@@ -242,6 +245,9 @@ impl ShmTransport {
         if let Some((bitmap, _)) = &self.schedule.bitmap {
             let (mut ready, end) = (core::mem::take(&mut self.schedule.ready), self.schedule.entries.len());
             bitmap.take(end, |place| ready.push(place));
+            // So many links are in no cache: their lines come while others are read.
+            let first = ready.iter().take(FETCHES).filter_map(|place| self.conns.get(*place));
+            first.for_each(Conn::fetch_line);
             for place in ready.drain(..) {
                 for slot in (place..end).step_by(ReadyBitmap::BITS) {
                     any |= self.read_other(slot, events);
