@@ -6,12 +6,14 @@
 //! Entries hold only the compared fields, close together; the operations live in tables of the
 //! endpoint.
 
+mod entries;
 mod filter;
 mod index;
 mod pattern;
 mod queues;
 
-use index::{Position, PostedIndex, Search, UnexpectedIndex};
+use entries::{Posted, Unexpected};
+use index::{Excess, Position, PostedIndex, Search, UnexpectedIndex};
 use ofi_core::FiAddr;
 use ofi_sync::account::Account;
 pub(crate) use pattern::{Pattern, Source};
@@ -19,25 +21,8 @@ pub(crate) use queues::{MatchQueues, QueueKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Entries up to which a queue is searched one by one. Tests make long queues short.
+/// Entries up to which a queue has no use for an index. Tests make long queues short.
 const LINEAR: usize = if cfg!(test) { 3 } else { 32 };
-
-#[derive(Debug)]
-struct Posted {
-    pattern: Pattern,
-    key: u32,
-    live: bool,
-    /// Takes any number of messages until it is withdrawn (FI_MULTI_RECV).
-    persistent: bool,
-}
-
-#[derive(Debug)]
-struct Unexpected {
-    tag: u64,
-    peer: u32,
-    key: u32,
-    live: bool,
-}
 
 /// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap
 /// that is closed when it reaches the front.
@@ -49,6 +34,7 @@ pub(crate) struct MatchQueue {
     posted_live: usize,
     /// Of all entries but the last few: most receives are matched before they would be indexed.
     posted_index: Option<Box<PostedIndex>>,
+    posted_excess: Excess,
     /// The place of the receive that [`Self::first`] found.
     found: usize,
     /// The first, if any, is live.
@@ -57,6 +43,7 @@ pub(crate) struct MatchQueue {
     /// The place of the entry at 0.
     unexpected_base: Position,
     unexpected_index: Option<Box<UnexpectedIndex>>,
+    unexpected_excess: Excess,
     /// Charged for that index.
     account: Arc<Account>,
     /// Posted receives whose handle has no known peer yet.
@@ -73,11 +60,13 @@ impl MatchQueue {
             front: 0,
             posted_live: 0,
             posted_index: None,
+            posted_excess: Excess::default(),
             found: 0,
             unexpected: VecDeque::new(),
             unexpected_live: 0,
             unexpected_base: 0,
             unexpected_index: None,
+            unexpected_excess: Excess::default(),
             account: account.clone(),
             pending: 0,
             directed: Vec::new(),
@@ -126,6 +115,12 @@ impl MatchQueue {
         }
     }
 
+    /// Whether posted receives are searched one by one.
+    fn posted_is_linear(&self) -> bool {
+        let pays = || self.posted_index.is_some() || self.posted_excess.pays_for(self.posted_live);
+        self.posted.len() - self.front <= LINEAR || !pays()
+    }
+
     /// The index of a queue with more than [`LINEAR`] entries: of all but at most as many.
     #[inline]
     fn posted_index(&mut self) -> &mut PostedIndex {
@@ -140,6 +135,7 @@ impl MatchQueue {
     #[cold]
     fn extend_index(&mut self) {
         self.posted_index.take_if(|index| index.is_stale(self.posted_live));
+        self.posted_excess = Excess::default();
         let index = self.posted_index.get_or_insert_default();
         let older = self.posted.len().saturating_sub(1);
         for (place, posted) in self.posted.iter().enumerate().take(older).skip(index.len().max(self.front)) {
@@ -298,8 +294,10 @@ impl MatchQueue {
 
     /// The place of the oldest posted receive that the message fits.
     fn search_posted(&mut self, tag: u64, peer: u32) -> Option<usize> {
-        if self.posted.len() - self.front <= LINEAR {
-            return self.position(self.front, |posted| posted.pattern.fits(tag, peer));
+        if self.posted_is_linear() {
+            let found = self.position(self.front, |posted| posted.pattern.fits(tag, peer));
+            self.posted_excess.note(found.unwrap_or(self.posted.len()) - self.front);
+            return found;
         }
         if self.posted_index.as_ref().is_some_and(|index| index.is_short()) {
             self.extend_index();
@@ -359,13 +357,16 @@ impl MatchQueue {
 
     /// Removes a posted receive; false if it is not posted.
     pub(crate) fn withdraw(&mut self, key: u32) -> bool {
-        let from = if self.posted.len() - self.front <= LINEAR { self.front } else { self.posted_index().len() };
+        let from = if self.posted_is_linear() { self.front } else { self.posted_index().len() };
         let indexed = self.posted_index.as_ref().and_then(|index| index.place_of(key)).filter(|at| {
             let entry = self.posted.get(*at).filter(|_| *at >= self.front);
             entry.is_some_and(|entry| entry.live && entry.key == key)
         });
         match indexed.or_else(|| self.position(from, |posted| posted.key == key)) {
             Some(at) => {
+                if self.posted_index.is_none() {
+                    self.posted_excess.note(at - self.front);
+                }
                 self.remove_posted_at(at);
                 true
             }
@@ -403,11 +404,17 @@ impl MatchQueue {
         self.unexpected.iter().skip(searched).position(fits).map(|at| searched + at)
     }
 
-    /// Without an index, searches the oldest unexpected messages, and tells how many: most receives
-    /// fit one of them, and only a search beyond them makes an index.
-    fn search_oldest(&self, what: impl Fn(&Unexpected) -> bool) -> (Option<usize>, usize) {
-        let most = if self.unexpected_index.is_some() { 0 } else { self.unexpected.len().min(LINEAR) };
-        (self.unexpected.iter().take(most).position(what), most)
+    /// Without an index, searches all unexpected messages, or the oldest if an index of the others
+    /// would pay, and tells how many: most receives fit one of the oldest.
+    fn search_oldest(&mut self, what: impl Fn(&Unexpected) -> bool) -> (Option<usize>, usize) {
+        if self.unexpected_index.is_some() {
+            return (None, 0);
+        }
+        let all = self.unexpected.len();
+        let most = if self.unexpected_excess.pays_for(self.unexpected_live) { all.min(LINEAR) } else { all };
+        let found = self.unexpected.iter().take(most).position(what);
+        self.unexpected_excess.note(found.unwrap_or(most));
+        (found, most)
     }
 
     /// The index of unexpected messages, which is built if there is none. None if there is no room
@@ -421,6 +428,7 @@ impl MatchQueue {
                 return None;
             }
             self.unexpected_index = Some(Box::new(index));
+            self.unexpected_excess = Excess::default();
         }
         let index = self.unexpected_index.as_mut()?;
         Some((index, unexpected, base))

@@ -1,5 +1,5 @@
 //! Indexes of long match queues: where the entries with a tag and a peer are, oldest first. A queue
-//! builds one when a linear search would be long, and throws it away when most of it is stale.
+//! builds one when linear searches have cost as much, and throws it away when most of it is stale.
 //! An entry that has left stays in the lists until it is met: callers say which are live.
 
 use super::filter::TagFilter;
@@ -21,6 +21,28 @@ const SLACK: usize = 64;
 
 /// Entries that searches pass over before they are indexed: about what an index saves.
 const PASSES: usize = if cfg!(test) { 3 } else { 64 };
+
+/// What an operation on an index costs, counted in entries that a search passes over.
+const OPERATION: usize = if cfg!(test) { 1 } else { 64 };
+
+/// How many more entries searches have passed over than operations on an index would have cost.
+/// Queues that are short, or do not last, need none.
+#[derive(Debug, Default)]
+pub(super) struct Excess(usize);
+
+impl Excess {
+    /// A search has passed over so many entries.
+    #[inline]
+    pub(super) const fn note(&mut self, passed: usize) {
+        self.0 = self.0.saturating_add(passed).saturating_sub(OPERATION);
+    }
+
+    /// Whether an index of so many entries would have paid for itself by now.
+    #[inline]
+    pub(super) const fn pays_for(&self, entries: usize) -> bool {
+        self.0 > OPERATION * entries
+    }
+}
 
 /// The oldest live place of a list. Drops the stale ones before it, and an empty list.
 fn oldest<K: Eq + Hash>(places: &mut Positions<K>, key: &K, is_live: impl Fn(Position) -> bool) -> Option<Position> {

@@ -209,10 +209,12 @@ fn the_index_of_unexpected_messages_is_charged_and_given_back() {
     let mut queue = MatchQueue::new(&account);
     (0..1000).for_each(|tag| queue.push_unexpected(tag.into(), 1, tag));
     assert_eq!(account.used(), 0, "no search, no index");
-    let last = Pattern { tag: 999, ignore: 0, src: Source::ANY };
-    assert_eq!(queue.take_unexpected(&last), Some(999));
+    let last = |tag: u32| Pattern { tag: tag.into(), ignore: 0, src: Source::ANY };
+    for tag in [999, 998, 997] {
+        assert_eq!(queue.take_unexpected(&last(tag)), Some(tag));
+    }
     let used = account.used();
-    assert!(used >= 1000 * 128, "{used}");
+    assert!(used >= 997 * 128, "{used}");
     (0..1000).for_each(|tag| queue.push_unexpected(tag.into(), 2, 1000 + tag));
     assert!(account.used() > used);
     drop(queue);
@@ -220,7 +222,7 @@ fn the_index_of_unexpected_messages_is_charged_and_given_back() {
 }
 
 #[test]
-fn only_a_search_beyond_the_oldest_messages_makes_an_index() {
+fn searches_make_an_index_once_they_have_cost_as_much() {
     let account = Arc::new(Account::new(1 << 30));
     let mut queue = MatchQueue::new(&account);
     let exact = |tag: u32| Pattern { tag: tag.into(), ignore: 0, src: Source::ANY };
@@ -230,12 +232,29 @@ fn only_a_search_beyond_the_oldest_messages_makes_an_index() {
         queue.drop_unexpected(2 * tag + 1);
         assert_eq!(queue.take_unexpected(&exact(2 * tag)), Some(2 * tag));
     }
-    assert_eq!(account.used(), 0, "no search went further");
-    let next = 200 + u32::try_from(LINEAR).expect("it is small");
-    assert_eq!(queue.take_unexpected(&exact(next)), Some(next));
-    assert!(account.used() > 0, "this one did");
+    // Long ones, but too few.
+    assert_eq!(queue.find_unexpected(&exact(999)), Some(999));
+    assert_eq!(account.used(), 0);
+    for tag in [998, 997] {
+        assert_eq!(queue.take_unexpected(&exact(tag)), Some(tag));
+    }
+    assert!(account.used() > 0);
     assert_eq!(queue.take_unexpected(&exact(200)), Some(200));
     assert_eq!(queue.take_unexpected(&exact(202)), Some(202));
+}
+
+#[test]
+fn searches_of_posted_receives_make_an_index_once_they_have_cost_as_much() {
+    let exact = |tag: u32| Pattern { tag: tag.into(), ignore: 0, src: Source::ANY };
+    let mut queue = queue_of(usize::MAX >> 1);
+    (0..1000).for_each(|tag| queue.post(exact(tag), tag));
+    (0..100).for_each(|tag| assert_eq!(queue.take_posted(tag.into(), 1), Some(tag)));
+    assert_eq!(queue.take_posted(999, 1), Some(999));
+    assert!(queue.posted_index.is_none());
+    for tag in [998, 997, 996] {
+        assert_eq!(queue.take_posted(tag.into(), 1), Some(tag));
+    }
+    assert!(queue.posted_index.is_some());
 }
 
 #[test]
@@ -244,8 +263,10 @@ fn receives_that_take_the_places_of_cancelled_ones_are_matched_in_order() {
     let mut queue = queue_of(usize::MAX >> 1);
     let long = u32::try_from(3 * LINEAR).expect("it is small");
     (0..long).for_each(|tag| queue.post(exact(tag.into()), tag));
-    // A search that finds nothing makes the index.
-    assert_eq!(queue.take_posted(1000, 1), None);
+    // Searches that find nothing make the index.
+    while queue.posted_index.is_none() {
+        assert_eq!(queue.take_posted(1000, 1), None);
+    }
     let last = u64::from(long - 1);
     assert!(queue.withdraw(long - 1) && queue.withdraw(long - 2));
     queue.post(exact(last), 1001);
