@@ -199,17 +199,23 @@ pub struct Reader<M> {
     next: u64,
     /// Lines read, as last published to the writer.
     told: u64,
+    /// The last two lines were read as one.
+    pairs: bool,
 }
 
 impl<M: Memory> Reader<M> {
     /// The reader of a zeroed ring.
     pub const fn new(memory: M) -> Self {
-        Self { memory, next: 0, told: 0 }
+        Self { memory, next: 0, told: 0, pairs: false }
     }
 
     /// Whether there is a line to read.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
+        if self.pairs {
+            // The second line comes with the first, not after it.
+            self.fetch(1);
+        }
         let word = self.memory.line(index(self.next))[0].load(Ordering::Relaxed);
         word & !HEAD == stamp(self.next)
     }
@@ -265,6 +271,7 @@ impl<M: Memory> Reader<M> {
     /// Consumes `lines` lines. Publishes the position only every quarter of the ring.
     #[inline(always)]
     pub fn advance(&mut self, lines: u64) {
+        self.pairs = lines > 1;
         self.next += lines;
         if self.next - self.told >= TELL_EVERY {
             self.tell();
