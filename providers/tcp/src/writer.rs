@@ -28,6 +28,8 @@ const LARGE: usize = 16 << 10;
 const HALVED: RangeInclusive<usize> = 48 << 10..=96 << 10;
 /// How long after the last send a message may still be held.
 pub const HOLD: Duration = Duration::from_micros(4);
+/// Messages that join the queue between a send and the first look at the clock.
+const FIRST_LOOK: u32 = 2;
 /// Held bytes that force a send.
 pub const FULL: usize = 1 << 20;
 /// Payloads up to this size are copied behind their header.
@@ -72,6 +74,9 @@ pub struct Writer {
     /// A control frame or a hello is queued: the next flush sends everything.
     pub urgent: bool,
     last_send: Instant,
+    /// Posted messages that have joined the queue since.
+    joined: u32,
+    next_look: u32,
 }
 
 /// The longest prefix, header and padding.
@@ -183,7 +188,7 @@ impl Writer {
             self.burst += 1;
             return true;
         }
-        now().since(self.last_send) > HOLD
+        self.is_late(now, HOLD)
     }
 
     /// A payload of `len` bytes is sent now, after [`Self::may_send`]; `answers` tells that the
@@ -198,15 +203,33 @@ impl Writer {
         if is_first && answers && HALVED.contains(&len) { len / 2 } else { len }
     }
 
-    /// Whether the queue is sent when `more` bytes join it.
-    pub fn is_due(&self, more: usize, now: Instant) -> bool {
-        self.held + more >= FULL || now.since(self.last_send) > HOLD
+    /// Whether the queue is sent when a message joins it, of which `more` bytes are left to send.
+    /// Looks at the clock at the second, the eighth, the 32nd: the more messages there are, the
+    /// faster they are posted, and the more a call for all of them saves. Many are also held for
+    /// twice as long.
+    pub fn is_due(&mut self, more: usize, now: impl FnOnce() -> Instant) -> bool {
+        self.joined = self.joined.saturating_add(1);
+        let hold = if self.joined < LONG.into() { HOLD } else { 2 * HOLD };
+        self.held + more >= FULL || self.joined == self.next_look && self.look(now, hold)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, now: impl FnOnce() -> Instant, hold: Duration) -> bool {
+        self.next_look = self.joined.saturating_mul(4);
+        self.is_late(now, hold)
+    }
+
+    fn is_late(&self, now: impl FnOnce() -> Instant, hold: Duration) -> bool {
+        now().since(self.last_send) > hold
     }
 
     /// Records the time of a send.
     #[inline]
     pub const fn sent_at(&mut self, now: Instant) {
         self.last_send = now;
+        self.joined = 0;
+        self.next_look = FIRST_LOOK;
     }
 
     /// Handles a flush; true if the queue must be sent. [`Flush::All`] ends the burst.
@@ -223,7 +246,7 @@ impl Writer {
             Flush::ByRule if self.is_empty() => false,
             Flush::ByRule => {
                 self.passes = self.passes.saturating_add(1);
-                self.urgent || self.passes >= PATIENCE || self.is_due(0, now())
+                self.urgent || self.passes >= PATIENCE || self.held >= FULL || self.is_late(now, HOLD)
             }
         }
     }
@@ -333,6 +356,28 @@ mod tests {
         let sent = (0..6).map(|_| writer.may_send(|| at(1))).collect::<Vec<_>>();
         assert_eq!(sent, [true, true, true, true, false, false]);
         assert!(writer.may_send(|| at(10)), "after a pause nothing is held");
+    }
+
+    #[test]
+    fn the_faster_messages_are_posted_the_rarer_are_looks_at_the_clock() {
+        let held = |each: u64| {
+            let (mut writer, mut looks) = (Writer::default(), 0);
+            writer.sent_at(at(0));
+            let clock = |micros: u64, looks: &mut u32| {
+                *looks += 1;
+                at(micros)
+            };
+            let all = (1..1000).take_while(|number| !writer.is_due(0, || clock(number * each / 10, &mut looks)));
+            (all.count(), looks)
+        };
+        // Tenths of a microsecond from one message to the next.
+        assert_eq!(held(50), (1, 1));
+        assert_eq!(held(15), (7, 2));
+        assert_eq!(held(3), (31, 3));
+        assert_eq!(held(1), (127, 4));
+        let mut writer = Writer::default();
+        writer.sent_at(at(0));
+        assert!(writer.is_due(FULL, || panic!("the time does not matter")));
     }
 
     /// Posts a message with a payload of `len` bytes. True if it leaves at once.

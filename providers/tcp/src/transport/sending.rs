@@ -4,7 +4,7 @@ use super::{Done, TcpTransport, blocked, id, index};
 use crate::conn::{BACKLOG, State, note_sent, send_from};
 use crate::net::Net;
 use crate::slots;
-use crate::writer::COPY;
+use crate::writer::{COPY, Writer};
 use ofi_engine::transport::{Flush, LinkId, Payload, Submitted, Urgency};
 use ofi_engine::wire::frame::Header;
 use ofi_os::poller::Interest;
@@ -203,8 +203,8 @@ impl<N: Net> TcpTransport<N> {
         if sent == total {
             return Submitted::Done;
         }
-        let now_due =
-            leaves || urgency == Urgency::Posted && (!settings.hold || conn.writer.is_due(total - sent, net.now()));
+        let is_due = |writer: &mut Writer| !settings.hold || writer.is_due(total - sent, || net.now());
+        let now_due = leaves || urgency == Urgency::Posted && is_due(&mut conn.writer);
         // Queue the rest: small and injected payloads as a copy, others in place. While the socket
         // takes no more, a payload that is not injected completes only when sent: a caller that
         // sees the completion may not call again for a long time.
