@@ -13,7 +13,7 @@ const SLICE: Duration = Duration::from_millis(1);
 /// Idle passes between two looks at the clock.
 const LOOK_EVERY: u32 = 64;
 /// Bounds of the pause between two offers. A thread that nobody competes with makes hardly any; on
-/// a crowded core each turn that brings something halves the pause.
+/// a core of threads that poll the pause shrinks with each turn.
 const LEAST_PAUSE: Duration = Duration::from_micros(5);
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const MOST_PAUSE: Duration = Duration::from_millis(4);
@@ -145,7 +145,17 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_bring_nothing_become_rare() {
+    fn turns_of_threads_that_give_the_core_back_come_soon_though_they_bring_nothing() {
+        let (turns, clock) = (YieldPace::default(), Cell::new(1));
+        // Alone at first.
+        poll(&turns, &clock, 100_000, (0, false));
+        poll(&turns, &clock, 10_000, (100, false));
+        let more = poll(&turns, &clock, 10_000, (100, false));
+        assert!((85..=100).contains(&more), "{more}");
+    }
+
+    #[test]
+    fn long_turns_that_bring_nothing_become_rare() {
         let (turns, clock) = (YieldPace::default(), Cell::new(1));
         poll(&turns, &clock, 100_000, (3000, false));
         let more = poll(&turns, &clock, 700_000, (3000, false));

@@ -151,7 +151,8 @@ impl MatchQueue {
         if self.front > self.posted.len() / 2 {
             self.drop_gone();
         } else {
-            self.posted.reserve(self.posted.len().max(32));
+            // Each connected endpoint has a queue, mostly of one or two.
+            self.posted.reserve(self.posted.len().max(2));
         }
     }
 
