@@ -241,8 +241,9 @@ pub trait LinkEvents {
     /// [`Disposition::Into`] the frames behind the request may arrive before the payload is in
     /// place, and more offers: their payloads may end in any order.
     fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation>;
-    /// A streaming payload is in place. That of an offer is no violation, as the request has been
-    /// accepted, and may be reported although a later frame was one.
+    /// A streaming payload is in place. If it is that of an offer, the engine reports no violation,
+    /// because it has accepted the request; and the transport may report it although the engine has
+    /// reported a violation of a later frame.
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation>;
     /// The transport has sent a kept payload.
     fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer);

@@ -9,6 +9,8 @@ pub fn to_read<T>(place: *const T) {
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 /// Fetches the cache line at `place`, to write to it.
@@ -19,4 +21,6 @@ pub fn to_write<T>(place: *mut T) {
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(place.cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }

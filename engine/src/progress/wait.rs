@@ -1,7 +1,7 @@
 //! Blocking on a queue: spin while that pays, then sleep on the wait object without missing events.
 
 use crate::progress::set::{ProgressSet, Watcher};
-use crate::progress::yield_pace::TURN;
+use crate::progress::yield_pace::{LONG_TURN, TURN};
 use crate::transport::Flush;
 use ofi_core::wait::WaitObject;
 use ofi_core::{Errno, Instant};
@@ -31,11 +31,10 @@ const ALONE: Duration = Duration::from_micros(3);
 /// Turns that others may have on the core before this thread sleeps: a peer that does not answer
 /// after them waits for something else.
 const TURNS: u32 = 16;
-/// A turn that takes as long was had by a thread that computes. Those come between a waiting thread
-/// and its message, so it sleeps instead: the system runs a thread that wakes before them.
-const LONG_TURN: Duration = Duration::from_millis(1);
-/// Consecutive turns of that kind after which others get none in the next waits: at first in
-/// [`WITHOUT_TURNS`], and twice as many each time that the turns after them take as long.
+/// Consecutive turns of threads that compute ([`LONG_TURN`]) after which others get none in the
+/// next waits: at first in [`WITHOUT_TURNS`], and twice as many each time that the turns after them
+/// take as long. Such threads come between a waiting thread and its message, so it sleeps instead:
+/// the system runs a thread that wakes before them.
 const LONG_TURNS: u32 = 3;
 const WITHOUT_TURNS: u32 = 64;
 const MOST_WITHOUT_TURNS: u32 = 1 << 16;

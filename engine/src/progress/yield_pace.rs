@@ -7,9 +7,10 @@ use std::time::Duration;
 
 /// An offer of the core that takes as long was accepted.
 pub(super) const TURN: Duration = Duration::from_micros(5);
-/// Less than the scheduler leaves a thread on a core for which others wait: who gives the core back
-/// sooner polls as well.
-const SLICE: Duration = Duration::from_millis(1);
+/// An offer that takes as long was accepted by a thread that computes: less than the scheduler
+/// leaves a thread on a core for which others wait. Threads that poll give the core back sooner,
+/// unless there are dozens.
+pub(super) const LONG_TURN: Duration = Duration::from_millis(1);
 /// Idle passes between two looks at the clock.
 const LOOK_EVERY: u32 = 64;
 /// Bounds of the pause between two offers. A thread that nobody competes with makes hardly any; on
@@ -77,7 +78,7 @@ impl YieldPace {
             self.since.store(now.nanos(), Ordering::Relaxed);
             return now;
         }
-        if turn >= nanos(SLICE) {
+        if turn >= nanos(LONG_TURN) {
             self.set_pause(|pause| pause.saturating_mul(2));
         } else if turn > 0 {
             self.set_pause(|pause| pause / 2);

@@ -274,7 +274,6 @@ impl MatchQueue {
         pattern.ignore == 0
             && match &self.unexpected_index {
                 Some(index) => !index.has_tag(tag),
-                // Only a search makes an index.
                 None => self.unexpected.len() <= LINEAR && self.unexpected.iter().all(|entry| entry.tag != tag),
             }
     }
@@ -349,7 +348,7 @@ impl MatchQueue {
         let held = self.posted.len() - self.front;
         if held == 0 {
             self.posted.clear();
-            (self.front, self.posted_index) = (0, None);
+            (self.front, self.posted_index, self.posted_excess) = (0, None, Excess::default());
         } else if held > 32 && held / 4 > self.posted_live {
             self.drop_gone();
             self.posted.retain(|posted| posted.live);
@@ -387,7 +386,7 @@ impl MatchQueue {
             return None;
         }
         let fits = |entry: &Unexpected| entry.live && pattern.fits(entry.tag, entry.peer);
-        let (found, searched) = self.search_oldest(fits);
+        let (found, searched) = self.search_one_by_one(fits);
         if found.is_some() || searched == self.unexpected.len() {
             return found;
         }
@@ -405,9 +404,9 @@ impl MatchQueue {
         self.unexpected.iter().skip(searched).position(fits).map(|at| searched + at)
     }
 
-    /// Without an index, searches all unexpected messages, or the oldest if an index of the others
+    /// Without an index, searches the unexpected messages, or only the oldest of them if an index
     /// would pay, and tells how many: most receives fit one of the oldest.
-    fn search_oldest(&mut self, what: impl Fn(&Unexpected) -> bool) -> (Option<usize>, usize) {
+    fn search_one_by_one(&mut self, what: impl Fn(&Unexpected) -> bool) -> (Option<usize>, usize) {
         if self.unexpected_index.is_some() {
             return (None, 0);
         }
@@ -500,7 +499,7 @@ impl MatchQueue {
         }
         if self.unexpected.len() <= LINEAR {
             // Dropping it releases the memory that it is charged for.
-            self.unexpected_index = None;
+            (self.unexpected_index, self.unexpected_excess) = (None, Excess::default());
         }
         key
     }
@@ -508,7 +507,7 @@ impl MatchQueue {
     /// Removes an unexpected message that was matched, claimed, discarded or lost.
     pub(crate) fn drop_unexpected(&mut self, key: u32) {
         let is_it = |entry: &Unexpected| entry.live && entry.key == key;
-        let (mut found, searched) = self.search_oldest(is_it);
+        let (mut found, searched) = self.search_one_by_one(is_it);
         if found.is_none() && searched < self.unexpected.len() {
             found = match self.unexpected_index() {
                 Some((index, unexpected, base)) => {

@@ -11,7 +11,7 @@ use ofi_engine::wire::frame::Violation;
 use ofi_os::control_socket::LivenessPipe;
 use ofi_os::descriptor::PrivateFd;
 use ofi_os::process::Process;
-use ofi_sync::lines::SleepState;
+use ofi_sync::lines::{News, SleepState};
 pub(crate) use peer::{Peer, unreachable};
 use presence::Presence;
 use read::Receiver;
@@ -62,7 +62,9 @@ pub(crate) struct Conn {
     /// The other side's process or endpoint is gone.
     pub(crate) lost: bool,
     /// This side has written into a window, or a line, since it last notified the other side.
-    pub(crate) must_notify: bool,
+    must_notify: bool,
+    /// The lines read, as the other side knew when it was last notified of room.
+    notified: u64,
     /// Distinguishes the links that have the same slot one after the other.
     pub(crate) serial: u64,
     pub(crate) sender: Sender,
@@ -79,6 +81,7 @@ impl Conn {
             state,
             lost: false,
             must_notify: false,
+            notified: 0,
             serial: 0,
             sender: Sender::new(&region, side)?,
             receiver: Receiver::new(&region, side.other()),
@@ -86,6 +89,18 @@ impl Conn {
             cma: Cma::default(),
             peer,
         })
+    }
+
+    /// What a read has changed that the other side may wait for: a payload of its own, or room for
+    /// its lines.
+    #[inline(always)]
+    pub(crate) fn take_news(&mut self) -> Option<News> {
+        let told = self.told();
+        let has_room = core::mem::replace(&mut self.notified, told) != told;
+        match core::mem::take(&mut self.must_notify) {
+            true => Some(News::Line),
+            false => has_room.then_some(News::Room),
+        }
     }
 
     /// Announces that this side sleeps; `idle`: the link is not polled in every pass. The caller

@@ -191,17 +191,12 @@ impl ShmTransport {
             self.undelivered.deliver(events);
         }
         let Some(conn) = self.conns.get_mut(slot) else { return false };
-        let told = conn.told();
         match conn.read(id(slot), self.sleep.orders(), events) {
             Ok(any) => {
                 if any {
                     self.schedule.looks.note_read();
-                    // The peer may be waiting for a payload of its own, or for the room that the
-                    // read made.
-                    if core::mem::take(&mut conn.must_notify) {
-                        Self::wake(conn, News::Line, &self.control);
-                    } else if conn.told() != told {
-                        Self::wake(conn, News::Room, &self.control);
+                    if let Some(news) = conn.take_news() {
+                        Self::wake(conn, news, &self.control);
                     }
                     if conn.sender.has_more() {
                         // Send now: the peer may wait for nothing else, and the next poll be far
@@ -365,7 +360,8 @@ impl Transport for ShmTransport {
         let Self { conns, control, schedule, .. } = self;
         let Some(conn) = conns.get_mut(link.index()) else { return false };
         let sender = &mut conn.sender;
-        // With so many links, much of this one has left the cache.
+        // A peer that finds lines in its bitmap has many links; where this side has as many, the
+        // line and the bit are in no cache.
         if conn.presence.fetch_bit() {
             sender.fetch_line();
         }
@@ -572,7 +568,7 @@ impl ShmTransport {
 
 impl Drop for ShmTransport {
     fn drop(&mut self) {
-        for (_, conn) in &self.conns {
+        for (_, conn) in &mut self.conns {
             conn.presence.leave();
             if conn.presence.must_wake(News::Line) {
                 drop(self.control.wake(&conn.peer.name));

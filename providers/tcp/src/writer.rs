@@ -4,7 +4,7 @@
 //! The rule for bursts (`README.md`): the first message of a burst leaves before its call returns,
 //! and unless the burst before was long, so do the next ones: [`BURST`] in all, or half as many
 //! large ones. Later ones are held until a completion queue is read empty, more is posted [`HOLD`]
-//! after the last send, or [`FULL`] bytes are held.
+//! after the last send, or twice that if many are held, or [`FULL`] bytes are held.
 
 use crate::reader::{HELLO, PREFIX};
 use core::ops::RangeInclusive;
@@ -26,10 +26,10 @@ const LARGE: usize = 16 << 10;
 /// up to 64 KiB, and the peer receives the first half while the second is copied. Longer ones are
 /// several packets anyway, and for shorter ones the second system call takes what it saves.
 const HALVED: RangeInclusive<usize> = 48 << 10..=96 << 10;
-/// How long after the last send a message may still be held.
+/// How long after the last send a message may still be held; twice as long if [`LONG`] are.
 pub const HOLD: Duration = Duration::from_micros(4);
-/// Messages that join the queue between a send and the first look at the clock.
-const FIRST_LOOK: u32 = 2;
+/// Messages in a queue of as many or more between two looks at the clock.
+const LOOK_EVERY: u32 = 4;
 /// Held bytes that force a send.
 pub const FULL: usize = 1 << 20;
 /// Payloads up to this size are copied behind their header.
@@ -76,7 +76,6 @@ pub struct Writer {
     last_send: Instant,
     /// Posted messages that have joined the queue since.
     joined: u32,
-    next_look: u32,
 }
 
 /// The longest prefix, header and padding.
@@ -204,20 +203,13 @@ impl Writer {
     }
 
     /// Whether the queue is sent when a message joins it, of which `more` bytes are left to send.
-    /// Looks at the clock at the second, the eighth, the 32nd: the more messages there are, the
-    /// faster they are posted, and the more a call for all of them saves. Many are also held for
-    /// twice as long.
+    /// Of many, looks at the clock with each [`LOOK_EVERY`]th only, and holds them for twice as
+    /// long: they are posted fast, and a call for all of them saves much.
     pub fn is_due(&mut self, more: usize, now: impl FnOnce() -> Instant) -> bool {
         self.joined = self.joined.saturating_add(1);
         let hold = if self.joined < LONG.into() { HOLD } else { 2 * HOLD };
-        self.held + more >= FULL || self.joined == self.next_look && self.look(now, hold)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look(&mut self, now: impl FnOnce() -> Instant, hold: Duration) -> bool {
-        self.next_look = self.joined.saturating_mul(4);
-        self.is_late(now, hold)
+        let looks = self.joined < LOOK_EVERY || self.joined.is_multiple_of(LOOK_EVERY);
+        self.held + more >= FULL || looks && self.is_late(now, hold)
     }
 
     fn is_late(&self, now: impl FnOnce() -> Instant, hold: Duration) -> bool {
@@ -229,7 +221,6 @@ impl Writer {
     pub const fn sent_at(&mut self, now: Instant) {
         self.last_send = now;
         self.joined = 0;
-        self.next_look = FIRST_LOOK;
     }
 
     /// Handles a flush; true if the queue must be sent. [`Flush::All`] ends the burst.
@@ -359,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_messages_are_posted_the_rarer_are_looks_at_the_clock() {
+    fn many_messages_are_held_for_longer_at_fewer_looks_at_the_clock() {
         let held = |each: u64| {
             let (mut writer, mut looks) = (Writer::default(), 0);
             writer.sent_at(at(0));
@@ -371,10 +362,18 @@ mod tests {
             (all.count(), looks)
         };
         // Tenths of a microsecond from one message to the next.
-        assert_eq!(held(50), (1, 1));
-        assert_eq!(held(15), (7, 2));
-        assert_eq!(held(3), (31, 3));
-        assert_eq!(held(1), (127, 4));
+        assert_eq!(held(50), (0, 1));
+        assert_eq!(held(15), (2, 3));
+        assert_eq!(held(4), (11, 5));
+        assert_eq!(held(3), (27, 9));
+        assert_eq!(held(1), (83, 23));
+        // A pause, after few and after many.
+        for (held, late) in [(1, 1), (3, 1), (9, 3)] {
+            let mut writer = Writer::default();
+            writer.sent_at(at(0));
+            assert!((0..held).all(|_| !writer.is_due(0, || at(1))));
+            assert_eq!((1..).find(|_| writer.is_due(0, || at(1000))), Some(late), "{held}");
+        }
         let mut writer = Writer::default();
         writer.sent_at(at(0));
         assert!(writer.is_due(FULL, || panic!("the time does not matter")));

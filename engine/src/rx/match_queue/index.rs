@@ -26,7 +26,7 @@ const PASSES: usize = if cfg!(test) { 3 } else { 64 };
 const OPERATION: usize = if cfg!(test) { 1 } else { 64 };
 
 /// How many more entries searches have passed over than operations on an index would have cost.
-/// Queues that are short, or do not last, need none.
+/// Queues that are short, or are soon empty again, need none.
 #[derive(Debug, Default)]
 pub(super) struct Excess(usize);
 

@@ -15,11 +15,13 @@ pub(crate) struct Presence {
     order: Order,
     /// The other side's bitmap, and this link's bit in it.
     bitmap: Option<(ReadyBitmap, usize)>,
+    /// The last line was announced there.
+    noted: bool,
 }
 
 impl Presence {
     pub(super) const fn new(region: Arc<Region>, side: Side) -> Self {
-        Self { region, side, order: Order::ByBoth, bitmap: None }
+        Self { region, side, order: Order::ByBoth, bitmap: None, noted: false }
     }
 
     /// Sets who orders memory accesses: the sleeper alone, if both processes take part.
@@ -32,22 +34,27 @@ impl Presence {
         self.bitmap = bitmap;
     }
 
-    /// Whether the other side looks for lines in its bitmap. Prefetches what announces one there.
+    /// Whether the last line was announced in the other side's bitmap. Prefetches the bit then.
     #[inline(always)]
     pub(crate) fn fetch_bit(&self) -> bool {
-        let Some((bitmap, place)) = &self.bitmap else { return false };
-        bitmap.fetch_to_set(*place);
-        true
+        if self.noted
+            && let Some((bitmap, place)) = &self.bitmap
+        {
+            bitmap.fetch_to_set(*place);
+        }
+        self.noted
     }
 
     /// Notifies the other side of `news`, unless it polls the link anyway. True if it must be
     /// woken.
     #[inline(always)]
-    pub(crate) fn must_wake(&self, news: News) -> bool {
+    pub(crate) fn must_wake(&mut self, news: News) -> bool {
+        self.noted = false;
         match wake_action(self.region.asleep(self.side.other()), news, self.order) {
             WakeAction::Nothing => false,
             WakeAction::Wake => true,
             WakeAction::Note => {
+                self.noted = true;
                 if let Some((bitmap, place)) = &self.bitmap {
                     bitmap.set(*place);
                 }

@@ -110,7 +110,7 @@ impl Conn {
 
     /// The lines read, as the other side knows.
     #[inline(always)]
-    pub(crate) const fn told(&self) -> u64 {
+    pub(super) const fn told(&self) -> u64 {
         self.receiver.reader.told()
     }
 

@@ -11,7 +11,7 @@ use ofi_engine::wire::frame::{AckMode, Frame, Header, MessageInfo, Violation};
 use ofi_engine::wire::one_sided::RemoteAddr;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process;
-use ofi_sync::lines::{LINES, Reader};
+use ofi_sync::lines::{LINES, News, Reader};
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -395,6 +395,18 @@ fn a_message_has_arrived_once_its_sender_can_know_that_it_has_been_taken() {
 }
 
 #[test]
+fn a_sender_is_notified_of_room_that_it_can_see() {
+    let mut ends = Ends::new();
+    for number in 1..=2 * LINES {
+        ends.send_frame();
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        // The position is published once in a quarter of the ring.
+        let expected = number.is_multiple_of(LINES / 4).then_some(News::Room);
+        assert_eq!(ends.to.take_news(), expected, "{number}");
+    }
+}
+
+#[test]
 fn outcomes_go_past_sends_that_wait_for_the_pool() {
     let mut ends = Ends::new();
     let large = |bytes: Vec<u8>| {
@@ -408,7 +420,8 @@ fn outcomes_go_past_sends_that_wait_for_the_pool() {
     ends.lend(message(), SHORT, Kind::Offer);
     assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     assert!(ends.events.seen == [Event::Arrived(message()[..SHORT].to_vec())]);
-    assert!(ends.to.must_notify && ends.kinds_of_answers().last() == Some(&KIND_OUTCOME));
+    assert!(ends.kinds_of_answers().ends_with(&[KIND_WINDOW, KIND_OUTCOME]));
+    assert_eq!(ends.to.take_news(), Some(News::Line));
 }
 
 #[test]
