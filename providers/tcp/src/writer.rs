@@ -364,9 +364,9 @@ mod tests {
         // Tenths of a microsecond from one message to the next.
         assert_eq!(held(50), (0, 1));
         assert_eq!(held(15), (2, 3));
-        assert_eq!(held(4), (11, 5));
-        assert_eq!(held(3), (27, 9));
-        assert_eq!(held(1), (83, 23));
+        assert_eq!(held(4), (11, 6));
+        assert_eq!(held(3), (27, 10));
+        assert_eq!(held(1), (83, 24));
         // A pause, after few and after many.
         for (held, late) in [(1, 1), (3, 1), (9, 3)] {
             let mut writer = Writer::default();
