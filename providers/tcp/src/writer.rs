@@ -354,11 +354,11 @@ mod tests {
         let held = |each: u64| {
             let (mut writer, mut looks) = (Writer::default(), 0);
             writer.sent_at(at(0));
-            let clock = |micros: u64, looks: &mut u32| {
+            let clock = |tenths: u64, looks: &mut u32| {
                 *looks += 1;
-                at(micros)
+                at(0) + Duration::from_nanos(100 * tenths)
             };
-            let all = (1..1000).take_while(|number| !writer.is_due(0, || clock(number * each / 10, &mut looks)));
+            let all = (1..1000).take_while(|number| !writer.is_due(0, || clock(number * each, &mut looks)));
             (all.count(), looks)
         };
         // Tenths of a microsecond from one message to the next.
