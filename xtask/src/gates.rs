@@ -74,7 +74,7 @@ const UNEXPECTED: &str = "late=64";
 const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1315),
     ("tagged message", "tcp", None, 1855),
-    ("unexpected message", "memory", Some(UNEXPECTED), 1972),
+    ("unexpected message", "memory", Some(UNEXPECTED), 1970),
     ("write", "memory", Some("write"), 2400),
     ("write", "tcp", Some("write"), 4060),
     ("fetch-add", "memory", Some("fetch-add"), 4243),

@@ -202,9 +202,10 @@ impl Writer {
         if is_first && answers && HALVED.contains(&len) { len / 2 } else { len }
     }
 
-    /// Whether the queue is sent when a message joins it, of which `more` bytes are left to send.
-    /// Of many, looks at the clock with each [`LOOK_EVERY`]th only, and holds them for twice as
-    /// long: they are posted fast, and a call for all of them saves much.
+    /// Whether the caller must send the queue now that a message joins it; `more` bytes of the
+    /// message are left to send. Of many messages, each [`LOOK_EVERY`]th makes the writer look at
+    /// the clock, and the writer holds them for twice as long: the application posts them fast, and
+    /// one call for all of them saves much.
     pub fn is_due(&mut self, more: usize, now: impl FnOnce() -> Instant) -> bool {
         self.joined = self.joined.saturating_add(1);
         let hold = if self.joined < LONG.into() { HOLD } else { 2 * HOLD };

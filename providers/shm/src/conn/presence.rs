@@ -15,7 +15,7 @@ pub(crate) struct Presence {
     order: Order,
     /// The other side's bitmap, and this link's bit in it.
     bitmap: Option<(ReadyBitmap, usize)>,
-    /// The last line was announced there.
+    /// This side has set the bit with its last notification.
     noted: bool,
 }
 
@@ -34,7 +34,7 @@ impl Presence {
         self.bitmap = bitmap;
     }
 
-    /// Whether the last line was announced in the other side's bitmap. Prefetches the bit then.
+    /// Whether this side has set its bit with the last notification. Prefetches the bit then.
     #[inline(always)]
     pub(crate) fn fetch_bit(&self) -> bool {
         if self.noted

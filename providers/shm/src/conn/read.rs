@@ -108,7 +108,7 @@ impl Conn {
         self.receiver.reader.fetch(0);
     }
 
-    /// The lines read, as the other side knows.
+    /// How many lines this side has read, as last published to the other side.
     #[inline(always)]
     pub(super) const fn told(&self) -> u64 {
         self.receiver.reader.told()
