@@ -13,7 +13,7 @@ mod pattern;
 mod queues;
 
 use entries::{Posted, Unexpected};
-use index::{Excess, Position, PostedIndex, Search, UnexpectedIndex};
+use index::{Excess, Lazy, Position, PostedIndex, Search, UnexpectedIndex};
 use ofi_core::FiAddr;
 use ofi_sync::account::Account;
 pub(crate) use pattern::{Pattern, Source};
@@ -33,8 +33,7 @@ pub(crate) struct MatchQueue {
     front: usize,
     posted_live: usize,
     /// Of all entries but the last few: most receives are matched before they would be indexed.
-    posted_index: Option<Box<PostedIndex>>,
-    posted_excess: Excess,
+    posted_index: Lazy<PostedIndex>,
     /// The place of the receive that [`Self::first`] found.
     found: usize,
     /// The first, if any, is live.
@@ -42,8 +41,7 @@ pub(crate) struct MatchQueue {
     unexpected_live: usize,
     /// The place of the entry at 0.
     unexpected_base: Position,
-    unexpected_index: Option<Box<UnexpectedIndex>>,
-    unexpected_excess: Excess,
+    unexpected_index: Lazy<UnexpectedIndex>,
     /// Charged for that index.
     account: Arc<Account>,
     /// Posted receives whose handle has no known peer yet.
@@ -59,14 +57,12 @@ impl MatchQueue {
             posted: Vec::new(),
             front: 0,
             posted_live: 0,
-            posted_index: None,
-            posted_excess: Excess::default(),
+            posted_index: Lazy::default(),
             found: 0,
             unexpected: VecDeque::new(),
             unexpected_live: 0,
             unexpected_base: 0,
-            unexpected_index: None,
-            unexpected_excess: Excess::default(),
+            unexpected_index: Lazy::default(),
             account: account.clone(),
             pending: 0,
             directed: Vec::new(),
@@ -117,26 +113,26 @@ impl MatchQueue {
 
     /// Whether posted receives are searched one by one.
     fn posted_is_linear(&self) -> bool {
-        let pays = || self.posted_index.is_some() || self.posted_excess.pays_for(self.posted_live);
+        let pays = || self.posted_index.built.is_some() || self.posted_index.excess.pays_for(self.posted_live);
         self.posted.len() - self.front <= LINEAR || !pays()
     }
 
     /// The index of a queue with more than [`LINEAR`] entries: of all but at most as many.
     #[inline]
     fn posted_index(&mut self) -> &mut PostedIndex {
-        if self.posted_index.as_ref().is_none_or(|index| self.posted.len() - index.len() > LINEAR) {
+        if self.posted_index.built.as_ref().is_none_or(|index| self.posted.len() - index.len() > LINEAR) {
             self.extend_index();
         }
-        self.posted_index.get_or_insert_default()
+        self.posted_index.built.get_or_insert_default()
     }
 
     /// Adds the entries that the index lacks, but the newest: a receive is often matched before the
     /// next is posted. An index that is mostly stale is built anew.
     #[cold]
     fn extend_index(&mut self) {
-        self.posted_index.take_if(|index| index.is_stale(self.posted_live));
-        self.posted_excess = Excess::default();
-        let index = self.posted_index.get_or_insert_default();
+        self.posted_index.built.take_if(|index| index.is_stale(self.posted_live));
+        self.posted_index.excess = Excess::default();
+        let index = self.posted_index.built.get_or_insert_default();
         let older = self.posted.len().saturating_sub(1);
         for (place, posted) in self.posted.iter().enumerate().take(older).skip(index.len().max(self.front)) {
             if posted.live {
@@ -158,7 +154,7 @@ impl MatchQueue {
 
     fn drop_gone(&mut self) {
         // The entries get other places.
-        self.posted_index = None;
+        self.posted_index.built = None;
         self.posted.drain(..self.front);
         self.front = 0;
     }
@@ -179,7 +175,7 @@ impl MatchQueue {
     /// [`Self::first`] if the oldest receive is not the one.
     #[inline(never)]
     fn first_of_others(&mut self, tag: u64, peer: u32) -> Option<u32> {
-        if let Some(index) = &mut self.posted_index
+        if let Some(index) = &mut self.posted_index.built
             && index.lacks(tag)
             && !index.is_short()
             && let Some(recent) = self.posted.get(index.len()..)
@@ -207,7 +203,7 @@ impl MatchQueue {
     /// Removes the receive that [`Self::first`] has just returned.
     #[inline(always)]
     pub(crate) fn take_first(&mut self) {
-        if self.found != self.front || self.posted_index.is_some() {
+        if self.found != self.front || self.posted_index.built.is_some() {
             return if self.is_recent(self.found) { self.take_last() } else { self.take_other() };
         }
         if !self.directed.is_empty() {
@@ -230,7 +226,7 @@ impl MatchQueue {
     fn is_recent(&self, at: usize) -> bool {
         at + 1 == self.posted.len()
             && at > self.front
-            && self.posted_index.as_ref().is_none_or(|index| index.len() <= at)
+            && self.posted_index.built.as_ref().is_none_or(|index| index.len() <= at)
             && self.posted.get(at - 1).is_some_and(|before| before.live)
     }
 
@@ -272,7 +268,7 @@ impl MatchQueue {
     fn lacks_unexpected(&self, pattern: &Pattern) -> bool {
         let tag = pattern.tag;
         pattern.ignore == 0
-            && match &self.unexpected_index {
+            && match &self.unexpected_index.built {
                 Some(index) => !index.has_tag(tag),
                 None => self.unexpected.len() <= LINEAR && self.unexpected.iter().all(|entry| entry.tag != tag),
             }
@@ -296,14 +292,14 @@ impl MatchQueue {
     fn search_posted(&mut self, tag: u64, peer: u32) -> Option<usize> {
         if self.posted_is_linear() {
             let found = self.position(self.front, |posted| posted.pattern.fits(tag, peer));
-            self.posted_excess.note(found.unwrap_or(self.posted.len()) - self.front);
+            self.posted_index.excess.note(found.unwrap_or(self.posted.len()) - self.front);
             return found;
         }
-        if self.posted_index.as_ref().is_some_and(|index| index.is_short()) {
+        if self.posted_index.built.as_ref().is_some_and(|index| index.is_short()) {
             self.extend_index();
         }
         self.posted_index();
-        let Self { posted, front, posted_index: Some(index), .. } = self else { return None };
+        let Self { posted, front, posted_index: Lazy { built: Some(index), .. }, .. } = self else { return None };
         let entry = |place: usize| posted.get(place).filter(|posted| place >= *front && posted.live);
         let fits = |place| entry(place).is_some_and(|posted| posted.pattern.fits(tag, peer));
         if let Some(found) = index.find(tag, peer, |place| entry(place).is_some(), fits) {
@@ -337,7 +333,7 @@ impl MatchQueue {
         while self.posted.len() > self.front
             && let Some(last) = self.posted.pop_if(|last| !last.live)
         {
-            if let Some(index) = &mut self.posted_index {
+            if let Some(index) = &mut self.posted_index.built {
                 // A later entry may get its place.
                 index.remove_last(self.posted.len(), &last.pattern, last.key);
             }
@@ -348,7 +344,7 @@ impl MatchQueue {
         let held = self.posted.len() - self.front;
         if held == 0 {
             self.posted.clear();
-            (self.front, self.posted_index, self.posted_excess) = (0, None, Excess::default());
+            (self.front, self.posted_index) = (0, Lazy::default());
         } else if held > 32 && held / 4 > self.posted_live {
             self.drop_gone();
             self.posted.retain(|posted| posted.live);
@@ -358,14 +354,14 @@ impl MatchQueue {
     /// Removes a posted receive; false if it is not posted.
     pub(crate) fn withdraw(&mut self, key: u32) -> bool {
         let from = if self.posted_is_linear() { self.front } else { self.posted_index().len() };
-        let indexed = self.posted_index.as_ref().and_then(|index| index.place_of(key)).filter(|at| {
+        let indexed = self.posted_index.built.as_ref().and_then(|index| index.place_of(key)).filter(|at| {
             let entry = self.posted.get(*at).filter(|_| *at >= self.front);
             entry.is_some_and(|entry| entry.live && entry.key == key)
         });
         match indexed.or_else(|| self.position(from, |posted| posted.key == key)) {
             Some(at) => {
-                if self.posted_index.is_none() {
-                    self.posted_excess.note(at - self.front);
+                if self.posted_index.built.is_none() {
+                    self.posted_index.excess.note(at - self.front);
                 }
                 self.remove_posted_at(at);
                 true
@@ -407,13 +403,13 @@ impl MatchQueue {
     /// Without an index, searches the unexpected messages, or only the oldest of them if an index
     /// would pay, and tells how many: most receives fit one of the oldest.
     fn search_one_by_one(&mut self, what: impl Fn(&Unexpected) -> bool) -> (Option<usize>, usize) {
-        if self.unexpected_index.is_some() {
+        if self.unexpected_index.built.is_some() {
             return (None, 0);
         }
         let all = self.unexpected.len();
-        let most = if self.unexpected_excess.pays_for(self.unexpected_live) { all.min(LINEAR) } else { all };
+        let most = if self.unexpected_index.excess.pays_for(self.unexpected_live) { all.min(LINEAR) } else { all };
         let found = self.unexpected.iter().take(most).position(what);
-        self.unexpected_excess.note(found.unwrap_or(most));
+        self.unexpected_index.excess.note(found.unwrap_or(most));
         (found, most)
     }
 
@@ -421,16 +417,16 @@ impl MatchQueue {
     /// for it.
     fn unexpected_index(&mut self) -> Option<(&mut UnexpectedIndex, &VecDeque<Unexpected>, Position)> {
         let (unexpected, base) = (&self.unexpected, self.unexpected_base);
-        if self.unexpected_index.is_none() {
+        if self.unexpected_index.built.is_none() {
             let mut index = UnexpectedIndex::new(self.unexpected_live, &self.account)?;
             let mut live = (base..).zip(unexpected).filter(|(_, entry)| entry.live);
             if !live.all(|(place, entry)| index.add(place, entry.tag, entry.peer, entry.key)) {
                 return None;
             }
-            self.unexpected_index = Some(Box::new(index));
-            self.unexpected_excess = Excess::default();
+            self.unexpected_index.built = Some(Box::new(index));
+            self.unexpected_index.excess = Excess::default();
         }
-        let index = self.unexpected_index.as_mut()?;
+        let index = self.unexpected_index.built.as_mut()?;
         Some((index, unexpected, base))
     }
 
@@ -465,10 +461,10 @@ impl MatchQueue {
     /// Queues a message that no posted receive fits.
     #[inline(always)]
     pub(crate) fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
-        if let Some(index) = &mut self.unexpected_index {
+        if let Some(index) = &mut self.unexpected_index.built {
             let place = self.unexpected_base + self.unexpected.len() as Position;
             if index.is_stale(self.unexpected_live) || !index.add(place, tag, peer, key) {
-                self.unexpected_index = None;
+                self.unexpected_index.built = None;
             }
         }
         self.unexpected.push_back(Unexpected { tag, peer, key, live: true });
@@ -495,11 +491,11 @@ impl MatchQueue {
         if self.unexpected.len() > 32 && self.unexpected.len() / 4 > self.unexpected_live {
             self.unexpected.retain(|entry| entry.live);
             // The entries have other places now.
-            self.unexpected_index = None;
+            self.unexpected_index.built = None;
         }
         if self.unexpected.len() <= LINEAR {
             // Dropping it releases the memory that it is charged for.
-            (self.unexpected_index, self.unexpected_excess) = (None, Excess::default());
+            self.unexpected_index = Lazy::default();
         }
         key
     }
@@ -533,7 +529,7 @@ impl MatchQueue {
 
     /// Drops the index of unexpected messages: its memory is needed for messages.
     pub(crate) fn drop_index(&mut self) {
-        self.unexpected_index = None;
+        self.unexpected_index.built = None;
     }
 
     /// Whether there are posted receives whose handle has no known peer yet.
@@ -558,7 +554,7 @@ impl MatchQueue {
         }
         if !found.is_empty() {
             self.pending -= found.len();
-            self.posted_index = None;
+            self.posted_index.built = None;
         }
         found.into_iter().for_each(|peer| self.count_directed(peer));
         self.pending < before
@@ -569,7 +565,7 @@ impl MatchQueue {
     pub(crate) fn merge(&mut self, peer: u32, into: u32) {
         for entry in self.unexpected.iter_mut().filter(|entry| entry.peer == peer) {
             entry.peer = into;
-            self.unexpected_index = None;
+            self.unexpected_index.built = None;
         }
     }
 

@@ -44,6 +44,20 @@ impl Excess {
     }
 }
 
+/// An index that is built once it pays.
+#[derive(Debug)]
+pub(super) struct Lazy<I> {
+    pub(super) built: Option<Box<I>>,
+    /// While there is none.
+    pub(super) excess: Excess,
+}
+
+impl<I> Default for Lazy<I> {
+    fn default() -> Self {
+        Self { built: None, excess: Excess::default() }
+    }
+}
+
 /// The oldest live place of a list. Drops the stale ones before it, and an empty list.
 fn oldest<K: Eq + Hash>(places: &mut Positions<K>, key: &K, is_live: impl Fn(Position) -> bool) -> Option<Position> {
     let list = places.get_mut(key)?;

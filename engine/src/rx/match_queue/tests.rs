@@ -250,11 +250,11 @@ fn searches_of_posted_receives_make_an_index_once_they_have_cost_as_much() {
     (0..1000).for_each(|tag| queue.post(exact(tag), tag));
     (0..100).for_each(|tag| assert_eq!(queue.take_posted(tag.into(), 1), Some(tag)));
     assert_eq!(queue.take_posted(999, 1), Some(999));
-    assert!(queue.posted_index.is_none());
+    assert!(queue.posted_index.built.is_none());
     for tag in [998, 997, 996] {
         assert_eq!(queue.take_posted(tag.into(), 1), Some(tag));
     }
-    assert!(queue.posted_index.is_some());
+    assert!(queue.posted_index.built.is_some());
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn receives_that_take_the_places_of_cancelled_ones_are_matched_in_order() {
     let long = u32::try_from(3 * LINEAR).expect("it is small");
     (0..long).for_each(|tag| queue.post(exact(tag.into()), tag));
     // Searches that find nothing make the index.
-    assert!((0..10).all(|_| queue.take_posted(1000, 1).is_none()) && queue.posted_index.is_some());
+    assert!((0..10).all(|_| queue.take_posted(1000, 1).is_none()) && queue.posted_index.built.is_some());
     let last = u64::from(long - 1);
     assert!(queue.withdraw(long - 1) && queue.withdraw(long - 2));
     queue.post(exact(last), 1001);
