@@ -42,9 +42,6 @@ impl<T> Table<T> {
         let number = self.free;
         self.len += 1;
         if number as usize == self.slots.len() {
-            if number == 0 {
-                self.make_first_room();
-            }
             self.slots.push(Slot::Used(value));
             self.free = u32::try_from(self.slots.len()).expect("tables are far smaller than 2^32");
         } else {
@@ -55,13 +52,6 @@ impl<T> Table<T> {
             core::mem::forget(core::mem::replace(slot, Slot::Used(value)));
         }
         number
-    }
-
-    /// Connected endpoints have many tables of one entry.
-    #[cold]
-    #[inline(never)]
-    fn make_first_room(&mut self) {
-        self.slots.reserve_exact(1);
     }
 
     #[inline(always)]
