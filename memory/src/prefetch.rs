@@ -15,7 +15,7 @@ pub fn to_read<T>(place: *const T) {
 
 /// Fetches the cache line at `place`, to write to it.
 #[inline(always)]
-pub fn to_write<T>(place: *mut T) {
+pub fn to_write<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint and may name any address.
     unsafe {

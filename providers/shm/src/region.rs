@@ -309,7 +309,7 @@ impl ReadyBitmap {
     /// Prefetches what [`Self::set`] changes.
     #[inline(always)]
     pub(crate) fn fetch_to_set(&self, place: usize) {
-        prefetch::to_write(self.word(place).as_ptr());
+        prefetch::to_write(core::ptr::from_ref(self.word(place)));
     }
 
     /// Marks the link at `place` as ready.
