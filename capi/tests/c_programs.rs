@@ -171,7 +171,7 @@ fn two_copies_of_the_library_speak_within_a_host() {
 fn large_messages_arrive_whole_whichever_way_they_take() {
     let program = compile("ways.c");
     run("tcp", &program, &[], 60);
-    for way in ["auto", "off", "on", "read", "both"] {
+    for way in ["auto", "off", "close", "behind", "on", "read", "both"] {
         let run = Run::new(&program, 60).on(fabric()).variable("OFI_TEST_PROVIDER", "shm");
         run.variable("FI_SHM_DIRECT", way).check();
     }

@@ -220,6 +220,16 @@ impl<M: Memory> Reader<M> {
         word & !HEAD == stamp(self.next)
     }
 
+    /// Whether the line `ahead` lines after the next one is there, and with it all before it. Less
+    /// than [`LINES`].
+    #[inline(always)]
+    pub fn has_line(&self, ahead: u64) -> bool {
+        let number = self.next + ahead;
+        // Relaxed: `head` reads the lines.
+        let word = self.memory.line(index(number))[0].load(Ordering::Relaxed);
+        word & !HEAD == stamp(number)
+    }
+
     #[inline(always)]
     fn words_of<const N: usize>(&self, number: u64) -> [u64; N] {
         const { assert!(N <= BODY) };

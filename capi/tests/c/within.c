@@ -227,7 +227,7 @@ static void storm(void)
 	const char *text = getenv("OFI_KILLS");
 	int rounds = text ? atoi(text) : 20, round, i, status;
 	enum { PROCESSES = 4 };
-	static const char *const ways[] = { "off", "on", "both", "read" };
+	static const char *const ways[] = { "off", "on", "both", "read", "behind" };
 	pid_t pids[PROCESSES];
 
 	seed = (unsigned) getpid();
@@ -235,7 +235,7 @@ static void storm(void)
 		int victim = (int) random_below(PROCESSES);
 
 		/* Large messages through the pool, or by cross-memory attach. */
-		setenv("FI_SHM_DIRECT", ways[round % 4], 1);
+		setenv("FI_SHM_DIRECT", ways[round % 5], 1);
 		share();
 		atomic_store(&board->victim, -1);
 		for (i = 0; i < PROCESSES; i++) {

@@ -21,8 +21,10 @@ use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process::Process;
 use std::collections::VecDeque;
 
+mod mode;
 mod outcome;
 
+pub use mode::CmaMode;
 pub(crate) use outcome::Outcome;
 
 /// Large payloads after which asking for permission pays.
@@ -48,27 +50,6 @@ pub(crate) const MAX_OFFER: usize = 16 << 20;
 /// Payloads in a row that the other side could not read, after which no more are lent. A few may
 /// have pages that the program has never touched.
 const REFUSALS: u32 = 8;
-
-/// When large payloads use cross-memory attach.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CmaMode {
-    /// Never: all payloads go through the pool.
-    Never,
-    /// Where the system allows it and it is measured to be faster.
-    #[default]
-    IfFaster,
-    /// Where the system allows it.
-    IfAllowed,
-    /// The same, and the receiver reads alone.
-    Read,
-    /// The same, and both sides copy where that is possible.
-    Both,
-}
-
-impl CmaMode {
-    /// All of them, for tests.
-    pub const ALL: [Self; 5] = [Self::Never, Self::IfFaster, Self::IfAllowed, Self::Read, Self::Both];
-}
 
 /// A set of classes of sizes, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -259,15 +240,15 @@ impl Cma {
     /// `pool`: the size of a pool in bytes.
     pub(crate) fn new(how: CmaMode, pool: usize) -> Self {
         let (cold, more) = match how {
-            CmaMode::Never | CmaMode::IfFaster => (2 * pool, ASK_AFTER),
             CmaMode::IfAllowed | CmaMode::Read | CmaMode::Both => (0, 1),
+            _ => (2 * pool, ASK_AFTER),
         };
         Self { how, permission: CmaPermission::No { more }, cold, ..Self::default() }
     }
 
     /// Counts a large payload that is about to be sent. True if it is time to ask for permission.
     pub(crate) fn is_time_to_ask(&mut self, len: usize) -> bool {
-        if self.how == CmaMode::Never {
+        if !self.how.is_allowed() {
             return false;
         }
         let is_first = self.pause == ASK_AGAIN_AFTER;
@@ -447,7 +428,7 @@ impl Cma {
             // The peer asks again without having made room for the last answer.
             return None;
         }
-        let found = if self.how == CmaMode::Never { None } else { Process::find(pid, at, secret) };
+        let found = if !self.how.is_allowed() { None } else { Process::find(pid, at, secret) };
         self.reading.choosers.iter_mut().flat_map(|choosers| choosers.iter_mut()).for_each(Chooser::try_again);
         self.reading.granted = if found.is_some() { Classes::ALL } else { Classes::default() };
         if found.is_some() {
@@ -465,14 +446,12 @@ impl Cma {
 
     /// Whether the other side has permission, but has not been asked for its own.
     pub(crate) fn asks_back(&self) -> bool {
-        !self.reading.granted.is_none()
-            && matches!(self.permission, CmaPermission::No { .. })
-            && self.how != CmaMode::Never
+        !self.reading.granted.is_none() && matches!(self.permission, CmaPermission::No { .. }) && self.how.is_allowed()
     }
 
     /// Reads alone from now on: the other side did not report what it wrote.
     pub(crate) fn read_alone(&mut self) {
-        if self.how != CmaMode::Never {
+        if self.how.is_allowed() {
             self.how = CmaMode::Read;
         }
     }
@@ -482,7 +461,7 @@ impl Cma {
     pub(crate) fn shares(&self, len: usize) -> bool {
         matches!(self.permission, CmaPermission::Yes { .. })
             && match self.how {
-                CmaMode::Never | CmaMode::Read => false,
+                CmaMode::Never | CmaMode::Close | CmaMode::Behind | CmaMode::Read => false,
                 CmaMode::Both => true,
                 CmaMode::IfFaster | CmaMode::IfAllowed => {
                     let chooser = self.reading.choosers.as_ref().map(|choosers| &choosers[Classes::index(len)]);
@@ -524,15 +503,31 @@ impl Cma {
     /// Takes note of when a large payload arrived, and how. If the pool is faster for its class,
     /// returns the classes that this side still reads.
     pub(crate) fn note(&mut self, way: Way, now: Instant, len: usize) -> Option<Classes> {
-        let class = Classes::index(len);
-        let new = || Box::new(core::array::from_fn(|class| Chooser::new(class >= Classes::index(LONG))));
-        let choosers = self.reading.choosers.get_or_insert_with(new);
-        let is_pool_faster = choosers[class].note(way, now, len);
+        let is_pool_faster = self.chooser(len).note(way, now, len);
         if !is_pool_faster || self.how != CmaMode::IfFaster || !self.reading.granted.has(len) {
             return None;
         }
-        self.reading.granted = Classes(self.reading.granted.0 & !(1 << class));
+        self.reading.granted = Classes(self.reading.granted.0 & !(1 << Classes::index(len)));
         Some(self.reading.granted)
+    }
+
+    /// The way that a large payload takes through the pool, from which it arrives now.
+    pub(crate) fn next_pooled(&mut self, len: usize) -> Way {
+        match self.how {
+            CmaMode::Close => Way::Pool,
+            CmaMode::Behind => Way::Behind,
+            _ => self.chooser(len).next_pooled(),
+        }
+    }
+
+    /// The receiver stayed behind at the start of such a payload: whether others followed it.
+    pub(crate) fn note_burst(&mut self, len: usize, goes_on: bool) {
+        self.chooser(len).note_burst(goes_on);
+    }
+
+    fn chooser(&mut self, len: usize) -> &mut Chooser {
+        let new = || Box::new(core::array::from_fn(|class| Chooser::new(class >= Classes::index(LONG))));
+        &mut self.reading.choosers.get_or_insert_with(new)[Classes::index(len)]
     }
 
     /// A payload of that length comes through the bounce buffer, or later: the time since the one

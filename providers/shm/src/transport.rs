@@ -149,7 +149,7 @@ impl ShmTransport {
         self.undelivered.deliver(events);
         // First: the application may reuse what the other side reads as soon as it is returned.
         conn.presence.leave();
-        if conn.abandon(id(slot), events) && self.settings.cma != CmaMode::Never {
+        if conn.abandon(id(slot), events) && self.settings.cma.is_allowed() {
             self.settings.cma = CmaMode::Read;
             self.conns.iter_mut().for_each(|(_, conn)| conn.cma.read_alone());
         }

@@ -16,9 +16,11 @@ use ofi_sync::lines::{BODY, Reader};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+mod behind;
 mod borrowed;
 mod cma;
 
+use behind::Distance;
 use borrowed::Borrowed;
 
 /// Lines read from a link before others have their turn.
@@ -36,6 +38,8 @@ struct Coming {
     target: Option<RecvTarget>,
     done: usize,
     total: usize,
+    /// Lines to stay behind the sender, or `None` to read at once.
+    behind: Option<u64>,
 }
 
 /// The state of the receiving half of a link.
@@ -47,14 +51,17 @@ pub(super) struct Receiver {
     /// The payloads that come out of the sender's memory.
     borrowed: VecDeque<Borrowed>,
     bounce: BounceReceiver,
+    distance: Distance,
 }
 
 impl Receiver {
     /// Reads what `writer` sends.
     pub(super) fn new(region: &Arc<Region>, writer: Side) -> Self {
+        let pool = region.pool(writer);
         Self {
             reader: Reader::new(region.ring(writer)),
-            pool: region.pool(writer),
+            distance: Distance::of(pool.bytes.len()),
+            pool,
             coming: None,
             borrowed: VecDeque::new(),
             bounce: BounceReceiver::new(region.bounce(writer)),
@@ -283,7 +290,9 @@ impl Conn {
             Disposition::Into(target) => Some(target),
             Disposition::Done => None,
         };
-        self.receiver.coming = Some(Coming { target, done: 0, total });
+        let stays_behind = is_large(total) && self.cma.next_pooled(total) == Way::Behind;
+        let behind = stays_behind.then(|| self.receiver.distance.in_lines(len));
+        self.receiver.coming = Some(Coming { target, done: 0, total, behind });
         self.land(link, at, len, events)?;
         Ok(len)
     }
@@ -308,6 +317,14 @@ impl Conn {
     /// that is arriving.
     fn land(&mut self, link: LinkId, at: usize, len: usize, events: &mut impl LinkEvents) -> Result<(), Violation> {
         let Some(coming) = &mut self.receiver.coming else { return Ok(()) };
+        let way = if coming.behind.is_some() { Way::Behind } else { Way::Pool };
+        if let Some(lines) = coming.behind {
+            let payload = (coming.total - coming.done).div_ceil(len.max(1)) as u64;
+            let goes_on = self.receiver.distance.keep(&self.receiver.reader, lines, payload);
+            if coming.done == 0 {
+                self.cma.note_burst(coming.total, goes_on);
+            }
+        }
         if let Some(target) = &mut coming.target {
             let take = target.take.saturating_sub(coming.done).min(len);
             // The last word comes last: a program may wait for that of a write.
@@ -324,7 +341,7 @@ impl Conn {
             && let Some(Coming { target, total, .. }) = self.receiver.coming.take()
         {
             if is_large(total) {
-                let left = self.cma.note(Way::Pool, ofi_os::clock::now(), total);
+                let left = self.cma.note(way, ofi_os::clock::now(), total);
                 left.into_iter().for_each(|left| self.sender.queue(Out::Permission(left, false)));
             }
             if let Some(target) = target {
