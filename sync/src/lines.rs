@@ -220,10 +220,11 @@ impl<M: Memory> Reader<M> {
         word & !HEAD == stamp(self.next)
     }
 
-    /// Whether the line `ahead` lines after the next one is there, and with it all before it. Less
-    /// than [`LINES`].
+    /// Whether the line `ahead` lines after the next one was written. A hint, for a reader that may
+    /// as well wait: lines before it may not be visible yet. `ahead` is less than [`LINES`].
     #[inline(always)]
     pub fn has_line(&self, ahead: u64) -> bool {
+        debug_assert!(ahead < LINES, "an earlier lap would look like a later one");
         let number = self.next + ahead;
         // Relaxed: `head` reads the lines.
         let word = self.memory.line(index(number))[0].load(Ordering::Relaxed);
@@ -241,6 +242,12 @@ impl<M: Memory> Reader<M> {
     #[inline(always)]
     pub const fn told(&self) -> u64 {
         self.told
+    }
+
+    /// The number of lines read.
+    #[inline(always)]
+    pub const fn position(&self) -> u64 {
+        self.next
     }
 
     /// Prefetches the line `ahead` lines after the next.

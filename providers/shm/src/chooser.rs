@@ -29,7 +29,8 @@ const GROUPS: usize = 3;
 /// that takes a quarter longer than the current one is given up until the next round. An
 /// interruption may do that to a faster one, which costs a round.
 const TELLING: u32 = 8;
-/// Payloads in a row that nothing follows, after which the receiver stays behind no longer.
+/// Payloads in a row, of those that the receiver stayed behind for, that nothing follows, after which
+/// it does so no longer.
 const ALONE: u32 = 4;
 /// Payloads of a round. The first rounds are shorter: the other side may have been trying its own
 /// ways at the same time, which makes this side's look slow.
@@ -42,16 +43,28 @@ const fn group(long: bool) -> u32 {
     if long { 16 } else { 32 }
 }
 
-/// Payloads of a trial: the chooser times two groups and takes the faster one. The first payload
-/// only starts the clock, and before it those end whose windows are open already.
-const fn trial(long: bool) -> u32 {
-    2 * group(long) + WINDOWS
+/// The same through the pool, where the first payloads of a burst wait and the others come out of
+/// what has piled up: whole bursts.
+const fn pooled_group(long: bool) -> u32 {
+    if long { 16 } else { 64 }
 }
 
-/// Payloads that the sender sends through the pool for comparison: as many as a trial has, and a
-/// group that the receiver stays behind for.
+/// Payloads of a trial: the chooser times two groups and takes the faster one. The first payload
+/// only starts the clock, and before it those end whose windows are open already.
+const fn trial(group: u32) -> u32 {
+    2 * group + WINDOWS
+}
+
+/// Groups of the pool's current way that a visit begins with: one more of short groups, whose first
+/// one takes longer.
+const fn first_groups(long: bool) -> u32 {
+    if long { 2 } else { 1 }
+}
+
+/// Payloads that the sender sends through the pool for comparison: these groups, and one of the
+/// other way.
 const fn visit(long: bool) -> u32 {
-    trial(long) + group(long)
+    (first_groups(long) + 1) * pooled_group(long) + WINDOWS
 }
 
 /// How fast payloads of a class follow each other, one way. That includes what the way costs the
@@ -119,9 +132,9 @@ const fn is_faster(time: u64, other: u64) -> bool {
 /// Which of two ways is faster: the one that is not the current one has a trial in each round.
 #[derive(Debug)]
 struct Duel {
-    long: bool,
-    /// A trial is not given up before it has timed a group: the first payloads of a burst take
-    /// longer than the others.
+    /// Payloads that are timed together.
+    group: u32,
+    /// No trial is given up as slow before it has timed a group.
     patient: bool,
     paces: [Pace; 2],
     /// The current way is the second.
@@ -132,15 +145,14 @@ struct Duel {
 }
 
 impl Duel {
-    fn new(long: bool, patient: bool) -> Self {
-        Self { long, patient, paces: Default::default(), second: false, count: 0, round: FIRST_ROUND }
+    fn new(group: u32, patient: bool) -> Self {
+        Self { group, patient, paces: Default::default(), second: false, count: 0, round: FIRST_ROUND }
     }
 
     /// Payloads of a round before its trial, when the current way has been timed, and with it.
     const fn before_and_after_trial(&self) -> (u32, u32) {
-        let before = 3 * group(self.long) + 1;
-        let more = if self.patient { group(self.long) } else { 0 };
-        (before, before + trial(self.long) + more)
+        let before = 3 * self.group + 1;
+        (before, before + trial(self.group))
     }
 
     /// Whether payloads take the way that is not the current one.
@@ -154,10 +166,10 @@ impl Duel {
         self.is_trying() != self.second
     }
 
-    /// [`visit`] payloads come: two groups of the current way, then one of the other.
-    const fn begin_visit(&mut self) {
+    /// A few payloads come: so many groups of the current way, then the trial.
+    const fn begin_visit(&mut self, groups: u32) {
         let (before, _) = self.before_and_after_trial();
-        self.count = before - 2 * group(self.long) - 1;
+        self.count = before - groups * self.group - 1;
     }
 
     /// No more come.
@@ -177,6 +189,8 @@ impl Duel {
     /// After a trial: takes the faster way.
     fn take_faster(&mut self) {
         let (current, tried) = self.current_and_tried();
+        // What is not known, such as copies by both sides where the other one cannot write here, does
+        // not stay the current way.
         let is_better = |tried| current.is_none_or(|current| is_faster(tried, current));
         self.second ^= tried.is_some_and(is_better);
     }
@@ -185,7 +199,7 @@ impl Duel {
     /// trial.
     fn note(&mut self, second: bool, now: Instant, len: usize) -> (bool, bool) {
         self.paces[usize::from(!second)].interrupt();
-        let ended = self.paces[usize::from(second)].note(now, len, group(self.long));
+        let ended = self.paces[usize::from(second)].note(now, len, self.group);
         let was_trying = self.is_trying();
         self.count += 1;
         let (before, after) = self.before_and_after_trial();
@@ -234,6 +248,7 @@ impl Duel {
 /// The receiver's choice for a class of sizes on a link.
 #[derive(Debug)]
 pub(crate) struct Chooser {
+    long: bool,
     /// Both sides copy, or the receiver reads.
     lent: Duel,
     /// The receiver reads at once, or stays behind.
@@ -245,9 +260,17 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// One that knows nothing; `long`: of a class of long payloads.
+    /// One that knows nothing; `long`: of a class of long payloads. Not inlined: all classes' at once
+    /// would be kilobytes of code.
+    #[inline(never)]
     pub(crate) fn new(long: bool) -> Self {
-        Self { lent: Duel::new(long, false), pooled: Duel::new(long, true), was_lent: false, alone: 0 }
+        Self {
+            long,
+            lent: Duel::new(group(long), false),
+            pooled: Duel::new(pooled_group(long), true),
+            was_lent: false,
+            alone: 0,
+        }
     }
 
     /// The way of the next payload that the sender lends.
@@ -258,7 +281,7 @@ impl Chooser {
     /// The way of the next payload that comes through the pool.
     pub(crate) fn next_pooled(&mut self) -> Way {
         if core::mem::take(&mut self.was_lent) {
-            self.pooled.begin_visit();
+            self.pooled.begin_visit(first_groups(self.long));
         }
         if self.pooled.next() { Way::Behind } else { Way::Pool }
     }
@@ -280,8 +303,8 @@ impl Chooser {
         (ends_trial || ends_group && self.pooled.current().timed.is_multiple_of(2)) && self.pool_is_faster()
     }
 
-    /// The receiver stayed behind at the start of a payload: whether others followed it. It does so
-    /// no longer if payloads come one at a time.
+    /// The receiver stayed behind for a payload: whether anything follows it. It does so no longer if
+    /// payloads come one at a time.
     pub(crate) fn note_burst(&mut self, goes_on: bool) {
         self.alone = if goes_on { 0 } else { self.alone + 1 };
         if self.alone == ALONE {
@@ -300,13 +323,13 @@ impl Chooser {
         let (current, tried) = self.lent.current_and_tried();
         // If the other side cannot write here, all that it lends is read.
         let lent = current.or(tried);
-        let pool = self.pooled.current();
-        pool.time().zip(lent).is_some_and(|(pool, lent)| is_faster(pool, lent))
+        let (pool, _) = self.pooled.current_and_tried();
+        pool.zip(lent).is_some_and(|(pool, lent)| is_faster(pool, lent))
     }
 
     /// The sender asks anew: forgets how fast the ways without the pool were.
     pub(crate) fn try_again(&mut self) {
-        self.lent = Duel::new(self.lent.long, false);
+        self.lent = Duel::new(self.lent.group, false);
     }
 }
 
@@ -335,8 +358,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Runs a link of one class by these times of a payload, in nanoseconds: pool, receiver's read,
-    /// both. Returns the way of each payload.
+    /// Runs a link of one class, where a payload takes so many nanoseconds by its number and its way.
+    /// Returns the way of each payload.
     fn run(len: usize, long: bool, payloads: usize, time: impl Fn(usize, Way) -> u64) -> Vec<Way> {
         let (mut chooser, mut sent) = (Chooser::new(long), Sent::default());
         let (mut granted, mut more) = (true, 0);
@@ -439,6 +462,18 @@ mod tests {
             let took = cost_in_bursts(&ways, times);
             assert!(took <= fastest + fastest / 10, "{len} {times:?}: {took} of {fastest}");
         }
+    }
+
+    #[test]
+    fn a_backlog_that_is_read_fast_does_not_make_staying_behind_look_fast() {
+        // Bursts of 64: the receiver waits for 24 payloads, and reads those without the sender.
+        let time = |at: usize, way| match way {
+            Way::Behind if at.is_multiple_of(64) => 1_000 + 24 * 3_000,
+            _ => 3_000,
+        };
+        let ways = run(32 << 10, false, 40_000, time);
+        let behind = ways.iter().filter(|way| **way == Way::Behind).count();
+        assert!(behind < 4_000, "{behind}");
     }
 
     #[test]

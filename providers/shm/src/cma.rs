@@ -5,7 +5,7 @@
 //! secret and grants or refuses. It reads the secret again with every payload, which proves that
 //! the bytes are those of that process.
 //!
-//! Sizes differ in what is faster: the receiver times the three ways for each class of sizes
+//! Sizes differ in what is faster: the receiver times the ways for each class of sizes
 //! (`chooser.rs`), and the permission says for which classes the sender may lend payloads.
 //!
 //! Three kinds of payloads can be lent ([`Kind`]); they differ in what happens if one cannot be
@@ -27,8 +27,8 @@ mod outcome;
 pub use mode::CmaMode;
 pub(crate) use outcome::Outcome;
 
-/// Large payloads after which asking for permission pays.
-const ASK_AFTER: u32 = 100;
+/// Large payloads after which asking for permission pays, and the pool has had its first turn.
+const ASK_AFTER: u32 = 140;
 /// The same before asking again after a refusal, the first time and at most; it doubles each time.
 const ASK_AGAIN_AFTER: u32 = 4096;
 const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
@@ -520,7 +520,7 @@ impl Cma {
         }
     }
 
-    /// The receiver stayed behind at the start of such a payload: whether others followed it.
+    /// The receiver stayed behind for such a payload: whether anything follows it.
     pub(crate) fn note_burst(&mut self, len: usize, goes_on: bool) {
         self.chooser(len).note_burst(goes_on);
     }

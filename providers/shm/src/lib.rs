@@ -60,8 +60,8 @@ pub const DIRECT: Param = Param {
     help: "When large messages use cross-memory attach (the receiver reads the sender's memory, or both sides copy at \
            once): auto, where the system allows it and it measures faster than shared memory; on, where the system \
            allows it; read or both, the same by one side or by both sides; off, never; close or behind, the same, and the \
-           receiver of a large message through shared memory copies at once what is there, or stays half of that memory \
-           behind the sender while more follows (default: auto)",
+           receiver of a large message through shared memory copies at once what is there, or stays up to half of \
+           that memory behind the sender while more follows (default: auto)",
 };
 
 fn settings(account: &Arc<Account>) -> Settings {

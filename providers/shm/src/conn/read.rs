@@ -290,8 +290,7 @@ impl Conn {
             Disposition::Into(target) => Some(target),
             Disposition::Done => None,
         };
-        let stays_behind = is_large(total) && self.cma.next_pooled(total) == Way::Behind;
-        let behind = stays_behind.then(|| self.receiver.distance.in_lines(len));
+        let behind = self.lines_behind(total, len);
         self.receiver.coming = Some(Coming { target, done: 0, total, behind });
         self.land(link, at, len, events)?;
         Ok(len)
@@ -316,13 +315,22 @@ impl Conn {
     /// Copies `len` bytes at `at` of the pool into the receive target, as the next of the payload
     /// that is arriving.
     fn land(&mut self, link: LinkId, at: usize, len: usize, events: &mut impl LinkEvents) -> Result<(), Violation> {
-        let Some(coming) = &mut self.receiver.coming else { return Ok(()) };
+        if let Some(target) = self.copy_piece(at, len) {
+            events.handle_recv_done(link, target)?;
+        }
+        Ok(())
+    }
+
+    /// The same; the target once it has the whole payload.
+    #[inline(never)]
+    fn copy_piece(&mut self, at: usize, len: usize) -> Option<RecvTarget> {
+        let coming = self.receiver.coming.as_mut()?;
+        let is_last = coming.done + len == coming.total;
         let way = if coming.behind.is_some() { Way::Behind } else { Way::Pool };
         if let Some(lines) = coming.behind {
-            let payload = (coming.total - coming.done).div_ceil(len.max(1)) as u64;
-            let goes_on = self.receiver.distance.keep(&self.receiver.reader, lines, payload);
-            if coming.done == 0 {
-                self.cma.note_burst(coming.total, goes_on);
+            self.receiver.distance.keep(&self.receiver.reader, lines);
+            if is_last {
+                self.cma.note_burst(coming.total, self.receiver.reader.has_line(1));
             }
         }
         if let Some(target) = &mut coming.target {
@@ -337,18 +345,22 @@ impl Conn {
             target.buffer.write_at(to + body, last);
         }
         coming.done += len;
-        if coming.done == coming.total
-            && let Some(Coming { target, total, .. }) = self.receiver.coming.take()
-        {
-            if is_large(total) {
-                let left = self.cma.note(way, ofi_os::clock::now(), total);
-                left.into_iter().for_each(|left| self.sender.queue(Out::Permission(left, false)));
-            }
-            if let Some(target) = target {
-                events.handle_recv_done(link, target)?;
-            }
+        if !is_last {
+            return None;
         }
-        Ok(())
+        let Coming { target, total, .. } = self.receiver.coming.take()?;
+        if is_large(total) {
+            let left = self.cma.note(way, ofi_os::clock::now(), total);
+            left.into_iter().for_each(|left| self.sender.queue(Out::Permission(left, false)));
+        }
+        target
+    }
+
+    /// How many lines to stay behind the sender of a payload whose first piece has `len` bytes.
+    #[inline(never)]
+    fn lines_behind(&mut self, total: usize, len: usize) -> Option<u64> {
+        let stays_behind = is_large(total) && self.cma.next_pooled(total) == Way::Behind;
+        stays_behind.then(|| self.receiver.distance.in_lines(len))
     }
 
     fn read_hello(

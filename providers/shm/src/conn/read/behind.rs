@@ -22,52 +22,54 @@ const MOST: u64 = LINES * 3 / 4;
 pub(super) struct Distance {
     /// Bytes to stay behind.
     bytes: usize,
-    /// The writer waits: what is there is read.
-    drains: bool,
+    pause: Duration,
+    /// The number of a line; those before it were there when the writer waited, and are read.
+    drain_to: u64,
 }
 
 impl Distance {
     /// For a pool of that many bytes: half of it, half as much again as a core's own cache holds.
     pub(super) const fn of(pool: usize) -> Self {
-        Self { bytes: pool / 2, drains: false }
+        Self { bytes: pool / 2, pause: PAUSE, drain_to: 0 }
     }
 
-    /// The same in lines that have pieces of `len` bytes.
+    /// The same in lines that have pieces of `len` bytes: at most [`MOST`], which is less where a
+    /// core's own cache is larger than a megabyte.
     pub(super) fn in_lines(&self, len: usize) -> u64 {
         ((self.bytes / len.max(1)) as u64).clamp(1, MOST)
     }
 
-    /// Before the next line is read: waits until the one that many lines ahead is there, or the
-    /// writer waits. False if the writer waits with no more than `payload` lines written.
-    pub(super) fn keep(&mut self, reader: &Reader<Ring>, lines: u64, payload: u64) -> bool {
-        let mut goes_on = true;
-        if !self.drains && !reader.has_line(lines) {
-            self.drains = Self::is_writer_waiting(reader, lines);
-            goes_on = !self.drains || reader.has_line(payload.min(lines));
+    /// Before the piece of the next line is copied: waits until the line that many lines ahead is
+    /// there, or the writer waits.
+    pub(super) fn keep(&mut self, reader: &Reader<Ring>, lines: u64) {
+        let next = reader.position();
+        if next >= self.drain_to
+            && !reader.has_line(lines)
+            && let Some(count) = self.lines_when_writer_waits(reader, lines)
+        {
+            self.drain_to = next + count;
         }
-        // The last that is there ends it.
-        self.drains &= reader.has_line(1);
-        goes_on
     }
 
-    /// Waits until the line that far ahead is there; true if the writer stops before.
+    /// Waits until the line that far ahead is there. If the writer stops before, how many lines are
+    /// there.
     #[cold]
-    fn is_writer_waiting(reader: &Reader<Ring>, far: u64) -> bool {
-        let (mut next, mut last) = (1, clock::now());
+    fn lines_when_writer_waits(&self, reader: &Reader<Ring>, far: u64) -> Option<u64> {
+        let (mut count, mut last) = (1, clock::now());
         while !reader.has_line(far) {
             let now = clock::now();
-            let known = next;
-            while next < far && reader.has_line(next) {
-                next += 1;
+            let known = count;
+            while count < far && reader.has_line(count) {
+                count += 1;
             }
-            if next > known {
+            if count > known {
                 last = now;
-            } else if now.since(last) > PAUSE {
-                return true;
+            } else if now.since(last) > self.pause {
+                return Some(count);
             }
             core::hint::spin_loop();
         }
-        false
+        None
     }
 }
 
@@ -78,6 +80,7 @@ mod tests {
     use ofi_sync::lines::{BODY, Writer};
 
     const BYTES: usize = 48 << 10;
+    const LINE: [u64; BODY] = [0; BODY];
 
     fn ring() -> (Writer<Ring>, Reader<Ring>) {
         let (region, _fd) = Region::create(64 << 10).unwrap();
@@ -91,45 +94,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_read_once_the_writer_waits_and_then_it_stays_behind_again() {
+    fn what_was_there_when_the_writer_waited_is_read_and_then_it_stays_behind_again() {
         let ((mut writer, mut reader), mut distance) = (ring(), Distance::of(0));
-        for _ in 0..5 {
-            writer.write(1, &[0; BODY]);
-        }
-        for left in (0..5).rev() {
-            let goes_on = distance.keep(&reader, 8, 4);
-            assert_eq!((distance.drains, goes_on), (left > 0, true), "{left} are left");
+        (0..5).for_each(|_| writer.write(1, &LINE));
+        for _ in 0..2 {
+            distance.keep(&reader, 8);
+            assert_eq!(distance.drain_to, 5, "the writer waits behind the fifth");
             reader.advance(1);
         }
-        for _ in 0..9 {
-            writer.write(1, &[0; BODY]);
+        // It goes on.
+        (0..3).for_each(|_| writer.write(1, &LINE));
+        for _ in 0..3 {
+            distance.keep(&reader, 8);
+            assert_eq!(distance.drain_to, 5, "those that were there are read at once");
+            reader.advance(1);
         }
-        assert!(distance.keep(&reader, 8, 4) && !distance.drains, "eight more are there");
-    }
-
-    #[test]
-    fn a_payload_that_nothing_follows_is_noticed() {
-        let ((mut writer, reader), mut distance) = (ring(), Distance::of(0));
-        for _ in 0..4 {
-            writer.write(1, &[0; BODY]);
-        }
-        assert!(!distance.keep(&reader, 8, 4));
-        let mut distance = Distance::of(0);
-        assert!(distance.keep(&reader, 8, 3));
+        distance.keep(&reader, 8);
+        assert_eq!(distance.drain_to, 8, "it has waited for more than the three");
+        (0..6).for_each(|_| writer.write(1, &LINE));
+        (0..3).for_each(|_| reader.advance(1));
+        distance.keep(&reader, 5);
+        assert_eq!(distance.drain_to, 8, "five more are there: nothing to wait for");
     }
 
     #[test]
     fn while_the_writer_goes_on_the_reader_waits() {
-        for _ in 0..1000 {
-            let ((mut writer, reader), mut distance) = (ring(), Distance::of(0));
-            // Two, so that the reader does not take the first for the last.
-            writer.write(1, &[0; BODY]);
-            writer.write(1, &[0; BODY]);
-            std::thread::scope(|scope| {
-                scope.spawn(move || (0..15).for_each(|_| writer.write(1, &[0; BODY])));
-                distance.keep(&reader, 16, 1);
-                assert!(distance.drains || reader.has_line(16));
+        let (mut writer, reader) = ring();
+        // No test should take longer.
+        let mut distance = Distance { pause: Duration::from_secs(60), ..Distance::of(0) };
+        writer.write(1, &LINE);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..16 {
+                    std::thread::yield_now();
+                    writer.write(1, &LINE);
+                }
             });
-        }
+            distance.keep(&reader, 16);
+            assert!(distance.drain_to == 0 && reader.has_line(16));
+        });
     }
 }
