@@ -29,8 +29,8 @@ const GROUPS: usize = 3;
 /// that takes a quarter longer than the current one is given up until the next round. An
 /// interruption may do that to a faster one, which costs a round.
 const TELLING: u32 = 8;
-/// Payloads in a row, of those that the receiver stayed behind for, that nothing follows, after which
-/// it does so no longer.
+/// Payloads in a row, of those that the receiver stayed behind for, that nothing follows, after
+/// which it does so no longer.
 const ALONE: u32 = 4;
 /// Payloads of a round. The first rounds are shorter: the other side may have been trying its own
 /// ways at the same time, which makes this side's look slow.
@@ -189,8 +189,8 @@ impl Duel {
     /// After a trial: takes the faster way.
     fn take_faster(&mut self) {
         let (current, tried) = self.current_and_tried();
-        // What is not known, such as copies by both sides where the other one cannot write here, does
-        // not stay the current way.
+        // What is not known, such as copies by both sides where the other one cannot write here,
+        // does not stay the current way.
         let is_better = |tried| current.is_none_or(|current| is_faster(tried, current));
         self.second ^= tried.is_some_and(is_better);
     }
@@ -260,8 +260,8 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// One that knows nothing; `long`: of a class of long payloads. Not inlined: all classes' at once
-    /// would be kilobytes of code.
+    /// One that knows nothing; `long`: of a class of long payloads. Not inlined: all classes' at
+    /// once would be kilobytes of code.
     #[inline(never)]
     pub(crate) fn new(long: bool) -> Self {
         Self {
@@ -303,8 +303,8 @@ impl Chooser {
         (ends_trial || ends_group && self.pooled.current().timed.is_multiple_of(2)) && self.pool_is_faster()
     }
 
-    /// The receiver stayed behind for a payload: whether anything follows it. It does so no longer if
-    /// payloads come one at a time.
+    /// The receiver stayed behind for a payload: whether anything follows it. It does so no longer
+    /// if payloads come one at a time.
     pub(crate) fn note_burst(&mut self, goes_on: bool) {
         self.alone = if goes_on { 0 } else { self.alone + 1 };
         if self.alone == ALONE {
@@ -358,8 +358,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Runs a link of one class, where a payload takes so many nanoseconds by its number and its way.
-    /// Returns the way of each payload.
+    /// Runs a link of one class, where a payload takes so many nanoseconds by its number and its
+    /// way. Returns the way of each payload.
     fn run(len: usize, long: bool, payloads: usize, time: impl Fn(usize, Way) -> u64) -> Vec<Way> {
         let (mut chooser, mut sent) = (Chooser::new(long), Sent::default());
         let (mut granted, mut more) = (true, 0);
