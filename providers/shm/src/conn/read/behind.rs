@@ -3,7 +3,7 @@
 //! Between some processors' cores (512 KiB of private cache, 72 ns a line), a line that is still in
 //! the cache of the core that has written it takes longer to read than one that has left for the
 //! cache that they share, and a reader's prefetches take lines that the writer is about to write. A
-//! reader right behind the writer then moves 8 GB/s, and 20 GB/s three quarters of a megabyte
+//! reader right behind the writer then moves 8 GB/s, and 24 GB/s three quarters of a megabyte
 //! behind. Between others it only loses time, so the chooser tries it.
 
 use crate::region::Ring;
