@@ -17,6 +17,10 @@ use std::process::Command;
 const STORES: usize = 56;
 /// Turns that are traced, of an operation in each direction.
 const TURNS: u64 = 100;
+/// What three quarters of the operations do belongs to them. What happens at times by the clock,
+/// such as a probe of whether the peer lives, happens between more of them the longer a machine
+/// takes for a trace.
+const OFTEN: u64 = 2 * TURNS * 3 / 4;
 /// Seconds that a trace may take; most take one or two.
 const MOST_SECONDS: u32 = 120;
 
@@ -112,11 +116,10 @@ pub(crate) fn waits() -> Outcome {
             finder.take(&line.map_err(failed)?);
         }
         std::fs::remove_file(&log).map_err(failed)?;
-        // Those of every turn; polls at times have others.
         let found: Vec<Pair> = finder
             .found
             .into_iter()
-            .filter(|(_, count)| *count >= TURNS / 2)
+            .filter(|(_, count)| *count >= OFTEN)
             .map(|((load, store), _)| (load.wrapping_sub(base), store.wrapping_sub(base)))
             .collect();
         let what = format!("{pattern} of {size} bytes over shm: {} loads wait for stores of a moment ago", found.len());
