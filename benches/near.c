@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Operations between two endpoints of one thread over shm, for `cargo xtask cost` to trace their
- * memory accesses: `near PATTERN SIZE COUNT`, where the pattern is tagged, inject-write or write.
+ * memory accesses: `near PATTERN SIZE COUNT`, where the pattern is tagged, inject-write, write or
+ * fetch-add (of numbers of 8 bytes).
  * Prints the address at which the library is mapped, and that of a word that is stored before the
  * first turn.
  */
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -76,7 +78,7 @@ static void open_end(struct end *e, struct fid_fabric *fabric, struct fi_info *i
 	CALL(fi_ep_bind(e->ep, &e->cq->fid, FI_TRANSMIT | FI_RECV));
 	CALL(fi_ep_bind(e->ep, &e->av->fid, 0));
 	CALL(fi_enable(e->ep));
-	CALL(fi_mr_reg(e->domain, e->memory, MOST, FI_REMOTE_WRITE, 0, KEY, 0, &e->mr, NULL));
+	CALL(fi_mr_reg(e->domain, e->memory, MOST, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &e->mr, NULL));
 }
 
 static void send_tagged(struct end *from, struct end *to, size_t size)
@@ -112,11 +114,20 @@ static void write_once(struct end *from, struct end *to, size_t size)
 	await(ends[0].done + (from == &ends[0]), ends[1].done + (from == &ends[1]));
 }
 
+static void fetch_add(struct end *from, struct end *to, size_t size)
+{
+	(void) to;
+	CALL(fi_fetch_atomic(from->ep, from->out, size / sizeof(uint64_t), NULL, from->in, NULL, from->to, 0, KEY,
+		FI_UINT64, FI_SUM, NULL));
+	await(ends[0].done + (from == &ends[0]), ends[1].done + (from == &ends[1]));
+}
+
 static const struct {
 	const char *name;
 	void (*run)(struct end *from, struct end *to, size_t size);
 } patterns[] = {
 	{ "tagged", send_tagged }, { "inject-write", inject_writes }, { "write", write_once },
+	{ "fetch-add", fetch_add },
 };
 
 int main(int argc, char **argv)
@@ -135,7 +146,7 @@ int main(int argc, char **argv)
 	alarm(120);
 	hints->fabric_attr->prov_name = strdup("shm");
 	hints->ep_attr->type = FI_EP_RDM;
-	hints->caps = FI_MSG | FI_TAGGED | FI_RMA;
+	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
 	CALL(fi_getinfo(FI_VERSION(1, 20), NULL, NULL, 0, hints, &info));
 	CALL(fi_fabric(info->fabric_attr, &fabric, NULL));
 	for (i = 0; i < 2; i++)

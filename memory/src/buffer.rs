@@ -115,7 +115,8 @@ impl Iterator for Words<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<u64> {
         if self.left >= WORD {
-            // SAFETY: `left` bytes from `base` on are readable by `Span::new`.
+            // SAFETY: `left` bytes from `base` on are readable by `Span::new`, or those of a vector
+            // that is borrowed.
             let word = unsafe { self.base.cast::<u64>().read_unaligned() };
             self.base = self.base.wrapping_add(WORD);
             self.left -= WORD;
@@ -129,7 +130,7 @@ impl Words<'_> {
     fn last(&mut self) -> u64 {
         let mut word = [0; WORD];
         let count = core::mem::take(&mut self.left).min(WORD);
-        // SAFETY: `count` bytes from `base` on are readable by `Span::new`, and fit into a word.
+        // SAFETY: `count` bytes from `base` on are readable as in `next`, and fit into a word.
         unsafe { ptr::copy(self.base, word.as_mut_ptr(), count) };
         u64::from_ne_bytes(word)
     }
@@ -475,11 +476,15 @@ impl Buffer {
     }
 
     /// The first `len` bytes, at most all, as words; zeros fill up the last one. `None` unless the
-    /// buffer is one piece of the application's memory.
+    /// buffer is one piece of the application's memory, or of ours.
     #[inline(always)]
     pub fn words(&self, len: usize) -> Option<Words<'_>> {
-        let Self::One(span) = self else { return None };
-        Some(Words { base: span.base, left: len.min(span.len), life: PhantomData })
+        let (base, whole) = match self {
+            Self::One(span) => (span.base.cast_const(), span.len),
+            Self::Owned(bytes) => (bytes.as_ptr(), bytes.len()),
+            Self::Many(..) | Self::Registered(_) => return None,
+        };
+        Some(Words { base, left: len.min(whole), life: PhantomData })
     }
 
     /// Appends `len` bytes from offset `from` on to `out`.
@@ -588,7 +593,10 @@ mod tests {
             let got: Vec<u8> = buffer.words(len).into_iter().flatten().flat_map(u64::to_ne_bytes).collect();
             assert_eq!(got, expected, "{len}");
         }
-        assert!(Buffer::Owned(vec![1]).words(1).is_none());
+        let ours = Buffer::Owned(vec![1; 12]);
+        let words = |len| ours.words(len).unwrap().collect::<Vec<_>>();
+        assert_eq!((words(12), words(3)), (vec![0x0101_0101_0101_0101, 0x0101_0101], vec![0x01_0101]));
+        assert!(Buffer::Many(Box::default(), 0).words(1).is_none());
     }
 
     #[test]

@@ -77,8 +77,8 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("unexpected message", "memory", Some(UNEXPECTED), 1970),
     ("write", "memory", Some("write"), 2400),
     ("write", "tcp", Some("write"), 4060),
-    ("fetch-add", "memory", Some("fetch-add"), 4243),
-    ("fetch-add", "tcp", Some("fetch-add"), 5930),
+    ("fetch-add", "memory", Some("fetch-add"), 3880),
+    ("fetch-add", "tcp", Some("fetch-add"), 5575),
 ];
 
 /// The receiver's unrelated load, as an argument of `message_cost` and in words.

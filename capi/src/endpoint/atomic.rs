@@ -72,6 +72,12 @@ impl Action {
         if count <= self.limit() { Ok(count * self.datatype.size()) } else { Err(Errno::EMSGSIZE) }
     }
 
+    /// The same for all elements of a call whose buffers are one piece each; EINVAL for none.
+    #[inline]
+    fn whole(self, count: usize) -> Result<usize, Errno> {
+        if count == 0 { Err(Errno::EINVAL) } else { self.bytes(count) }
+    }
+
     /// Maximum number of elements of an operation.
     const fn limit(self) -> usize {
         MOST_ATOMIC / self.datatype.size()
@@ -177,9 +183,16 @@ struct Target {
     inject: bool,
 }
 
-#[inline]
-fn submit<E: OneSidedOps>(engine: &E, action: Action, buffers: Buffers, target: Target) -> Result<(), Errno> {
-    let len = buffers.len(action)?;
+/// Submits an operation on `len` bytes, which each buffer has that the operation uses. Buffers that
+/// nothing looks at before are built where the engine reads them.
+#[inline(always)]
+fn submit<E: OneSidedOps>(
+    engine: &E,
+    action: Action,
+    len: usize,
+    buffers: Buffers,
+    target: Target,
+) -> Result<(), Errno> {
     let Target { peer, addr, key, context, flags, inject } = target;
     let (Action { kind, op, datatype }, Buffers { operands, compare, result }) = (action, buffers);
     let (peer, remote, context) = (FiAddr(peer), Remote::one(addr, len as u64, key), context.addr());
@@ -309,18 +322,19 @@ macro_rules! thunks {
 thunks! {
     write(object, engine; buf: *const c_void, count: usize, _desc: *mut c_void, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void) {
         let action = Action::new(AtomicKind::Base, datatype, op)?;
-        let bytes = action.bytes(count)?;
+        let bytes = action.whole(count)?;
         // SAFETY: fi_atomic(3) lends the operands until the completion.
         let operands = unsafe { action.operand(buf, bytes) };
         let target = Target { peer, addr, key, context, flags: object.tx_defaults(), inject: false };
-        submit(engine, action, Buffers::base(operands), target)
+        submit(engine, action, bytes, Buffers::base(operands), target)
     }
     writev(object, engine; iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void) {
         let action = Action::new(AtomicKind::Base, datatype, op)?;
         // SAFETY: fi_atomicv(3) lends the operands until the completion.
         let operands = unsafe { action.operands(iov, count) }?;
         let target = Target { peer, addr, key, context, flags: object.tx_defaults(), inject: false };
-        submit(engine, action, Buffers::base(operands), target)
+        let buffers = Buffers::base(operands);
+        submit(engine, action, buffers.len(action)?, buffers, target)
     }
     writemsg(object, engine; msg: *const fi_msg_atomic, flags: u64) {
         // SAFETY: null or a valid message by fi_atomicmsg(3), which lends the operands until the
@@ -330,22 +344,22 @@ thunks! {
     inject(object, engine; buf: *const c_void, count: usize, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32) {
         let _ = object;
         let action = Action::new(AtomicKind::Base, datatype, op)?;
-        let bytes = action.bytes(count)?;
+        let bytes = action.whole(count)?;
         // SAFETY: fi_inject_atomic(3) lends the operands for the call.
         let operands = unsafe { action.operand(buf, bytes) };
         let context = core::ptr::null_mut();
         let target = Target { peer, addr, key, context, flags: OpFlags::INJECT, inject: true };
-        submit(engine, action, Buffers::base(operands), target)
+        submit(engine, action, bytes, Buffers::base(operands), target)
     }
     readwrite(object, engine; buf: *const c_void, count: usize, _desc: *mut c_void, result: *mut c_void, _result_desc: *mut c_void, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void) {
         let action = Action::new(AtomicKind::Fetch, datatype, op)?;
-        let bytes = action.bytes(count)?;
+        let bytes = action.whole(count)?;
         // SAFETY: fi_fetch_atomic(3) lends the operands until the completion.
         let operands = unsafe { action.operand(buf, bytes) };
         // SAFETY: fi_fetch_atomic(3) lends the result buffer until the completion.
         let result = unsafe { one(result, bytes) };
         let target = Target { peer, addr, key, context, flags: object.tx_defaults(), inject: false };
-        submit(engine, action, Buffers::fetch(operands, result), target)
+        submit(engine, action, bytes, Buffers::fetch(operands, result), target)
     }
     readwritev(object, engine; iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, results: *mut fi_ioc, _result_desc: *mut *mut c_void, result_count: usize, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void) {
         let action = Action::new(AtomicKind::Fetch, datatype, op)?;
@@ -354,7 +368,8 @@ thunks! {
         // SAFETY: fi_fetch_atomicv(3) lends the result buffers until the completion.
         let result = unsafe { action.gather(results, result_count) }?;
         let target = Target { peer, addr, key, context, flags: object.tx_defaults(), inject: false };
-        submit(engine, action, Buffers::fetch(operands, result), target)
+        let buffers = Buffers::fetch(operands, result);
+        submit(engine, action, buffers.len(action)?, buffers, target)
     }
     readwritemsg(object, engine; msg: *const fi_msg_atomic, results: *mut fi_ioc, _result_desc: *mut *mut c_void, result_count: usize, flags: u64) {
         // SAFETY: null or a valid message by fi_fetch_atomicmsg(3), which lends the buffers until
@@ -363,7 +378,7 @@ thunks! {
     }
     compwrite(object, engine; buf: *const c_void, count: usize, _desc: *mut c_void, compare: *const c_void, _compare_desc: *mut c_void, result: *mut c_void, _result_desc: *mut c_void, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void) {
         let action = Action::new(AtomicKind::Compare, datatype, op)?;
-        let bytes = action.bytes(count)?;
+        let bytes = action.whole(count)?;
         // SAFETY: fi_compare_atomic(3) lends the operands until the completion.
         let operands = unsafe { action.operand(buf, bytes) };
         // SAFETY: fi_compare_atomic(3) lends the compare values until the completion.
@@ -371,7 +386,7 @@ thunks! {
         // SAFETY: fi_compare_atomic(3) lends the result buffer until the completion.
         let result = unsafe { one(result, bytes) };
         let target = Target { peer, addr, key, context, flags: object.tx_defaults(), inject: false };
-        submit(engine, action, Buffers { operands, compare, result }, target)
+        submit(engine, action, bytes, Buffers { operands, compare, result }, target)
     }
     compwritev(object, engine; iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, compares: *const fi_ioc, _compare_desc: *mut *mut c_void, compare_count: usize, results: *mut fi_ioc, _result_desc: *mut *mut c_void, result_count: usize, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void) {
         let action = Action::new(AtomicKind::Compare, datatype, op)?;
@@ -382,7 +397,8 @@ thunks! {
         // SAFETY: fi_compare_atomicv(3) lends the result buffers until the completion.
         let result = unsafe { action.gather(results, result_count) }?;
         let target = Target { peer, addr, key, context, flags: object.tx_defaults(), inject: false };
-        submit(engine, action, Buffers { operands, compare, result }, target)
+        let buffers = Buffers { operands, compare, result };
+        submit(engine, action, buffers.len(action)?, buffers, target)
     }
     compwritemsg(object, engine; msg: *const fi_msg_atomic, compares: *const fi_ioc, _compare_desc: *mut *mut c_void, compare_count: usize, results: *mut fi_ioc, _result_desc: *mut *mut c_void, result_count: usize, flags: u64) {
         let (results, compares) = ((results.cast_const(), result_count), (compares, compare_count));

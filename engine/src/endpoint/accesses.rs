@@ -40,8 +40,22 @@ impl<K: LockKind> Core<K> {
         self.start(transport, Access::of(op, how))
     }
 
+    /// Fast path: a short atomic operation with a result that leaves at once. On false the operation
+    /// is as it was, and [`Self::atomic`] carries it out.
+    #[inline(always)]
+    pub(super) fn try_fetch_fast<T: Transport>(&mut self, transport: &mut T, call: &mut AtomicCall) -> bool {
+        if !self.life.is_open() {
+            return false;
+        }
+        self.take_acks_along(transport, call.peer);
+        let Some(peer) = self.known_peer(call.peer) else { return false };
+        let Self { peers, tx, out, limits, seq, .. } = self;
+        let sent = tx.try_fetch_fast(peers, (out, limits), transport, (peer, call), *seq + 1);
+        *seq += u64::from(sent);
+        sent
+    }
+
     /// Carries out an atomic operation on a peer's memory.
-    #[inline]
     pub(super) fn atomic<T: Transport>(&mut self, transport: &mut T, call: AtomicCall) -> Result<(), Errno> {
         self.life.accepts()?;
         let access = self.tx.admit_atomic(&self.out, &self.limits, call)?;

@@ -73,12 +73,14 @@ impl<T: Transport, K: LockKind> OneSidedOps for Endpoint<T, K> {
     }
 
     #[inline]
-    fn atomic(&self, call: AtomicCall) -> Result<(), Errno> {
+    fn atomic(&self, mut call: AtomicCall) -> Result<(), Errno> {
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
-        let result = core.atomic(transport, call);
-        self.hand_on(inner);
-        result
+        if core.try_fetch_fast(transport, &mut call) {
+            self.hand_on(inner);
+            return Ok(());
+        }
+        self.carry_out_atomic(inner, call)
     }
 }
 
@@ -95,6 +97,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     fn rma_admitted(&self, mut inner: K::Guard<'_, Inner<T, K>>, op: RmaOp, how: How) -> Result<(), Errno> {
         let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
         let result = core.rma(transport, op, how);
+        self.hand_on(inner);
+        result
+    }
+
+    #[inline(never)]
+    fn carry_out_atomic(&self, mut inner: K::Guard<'_, Inner<T, K>>, call: AtomicCall) -> Result<(), Errno> {
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let result = core.atomic(transport, call);
         self.hand_on(inner);
         result
     }

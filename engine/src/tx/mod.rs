@@ -7,6 +7,7 @@
 
 mod ack;
 mod answers;
+mod fetch;
 pub(crate) mod group;
 mod one_sided;
 mod rendezvous;
@@ -18,7 +19,7 @@ use crate::peer::Peers;
 use crate::peer::link::Link;
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{Down, LinkId};
-use crate::wire::frame::MessageInfo;
+use crate::wire::frame::{AckMode, MessageInfo};
 use ofi_memory::Lent;
 use ofi_sync::lock::LockKind;
 use one_sided::OneSided;
@@ -103,6 +104,9 @@ struct Outgoing {
     fenced: bool,
     body: Body,
 }
+
+/// In place of the message of an operation that is none.
+const NO_MESSAGE: MessageInfo = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
 
 /// The sends of an endpoint.
 #[derive(Debug)]

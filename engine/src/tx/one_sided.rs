@@ -1,7 +1,7 @@
 //! One-sided operations of ours: access to a peer's memory. Each remote range travels in frames of
 //! its own, in order with the sends; `answers.rs` handles the peer's answers.
 
-use super::{Body, Outgoing, SendStage, Tx};
+use super::{Body, NO_MESSAGE, Outgoing, SendStage, Tx};
 use crate::completion::deferred::DEFERRED;
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
@@ -10,7 +10,7 @@ use crate::peer::Peers;
 use crate::peer::link::{LeftWrites, Link, Unperformed};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, Down, LinkId, Payload, Submitted, Token, Transport, Urgency};
-use crate::wire::frame::{AckMode, Frame, Header, MessageInfo};
+use crate::wire::frame::{Frame, Header};
 use crate::wire::one_sided::{Action, RemoteAddr};
 use ofi_core::atomic::AtomicKind;
 use ofi_core::{Errno, FiAddr, OpFlags};
@@ -18,10 +18,11 @@ use ofi_memory::{Buffer, Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
 /// Flags that no one-sided operation supports. FI_COMMIT_COMPLETE is for reads and writes alone.
-const UNSUPPORTED: OpFlags = OpFlags::TRIGGER.union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
+pub(super) const UNSUPPORTED: OpFlags = OpFlags::TRIGGER.union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
 
-/// Writes up to this length are copied, where they do not leave at once.
-const SHORT: usize = 256;
+/// Writes, and operands of atomic operations, up to this length are copied, where they do not leave
+/// at once.
+pub(super) const SHORT: usize = 256;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +130,24 @@ impl Access {
 }
 
 impl OneSided {
+    /// An atomic operation with a result whose one request has left, with a payload of `sent`
+    /// bytes.
+    #[inline(always)]
+    pub(super) fn requested(action: Action, remote: Remote, result: Buffer, sent: usize) -> Self {
+        Self {
+            what: What::Atomic(action),
+            remote,
+            data: None,
+            result: Some(result),
+            range: 1,
+            at: 0,
+            sent,
+            awaited: 1,
+            placed: 0,
+            failure: None,
+        }
+    }
+
     /// The next frame, and the length of its payload.
     fn next_frame<T: Transport>(&self, id: u32) -> Option<(Frame, usize)> {
         let range = self.remote.get(self.range)?;
@@ -358,7 +377,7 @@ impl Tx {
         let op =
             OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, failure: None };
         let body = Body::OneSided(super::key(self.one_sided.insert(op)));
-        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+        let info = NO_MESSAGE;
         let number = super::key(self.sends.insert(Outgoing {
             lent,
             peer,
@@ -495,7 +514,7 @@ fn submit<T: Transport>(
 
 /// The payloads of a comparing operation: for each range, the operands and then the values to
 /// compare with.
-fn interleave(remote: &Remote, operands: &Buffer, compare: &Buffer) -> Buffer {
+pub(super) fn interleave(remote: &Remote, operands: &Buffer, compare: &Buffer) -> Buffer {
     let mut bytes = Vec::with_capacity(operands.len() + compare.len());
     let mut at = 0;
     for range in remote.iter() {
@@ -524,7 +543,7 @@ mod tests {
         let body = Body::OneSided(super::super::key(tx.one_sided.insert(op)));
         let lent = Lent { ticket: Ticket::new(1, OpFlags::RMA | OpFlags::READ, false), buffer };
         let stage = SendStage::Issued { link: LinkId(0), held: false, answered: false };
-        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+        let info = NO_MESSAGE;
         let (peer, place, len, seq) = (0, 0, 8, 1);
         let read = Outgoing { lent, peer, stage, place, info, len, seq, inject: false, fenced: false, body };
         super::super::key(tx.sends.insert(read))

@@ -3,6 +3,7 @@
 use super::violation::Violation;
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Cause, Errno};
+use ofi_memory::fresh;
 
 /// A place in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +27,14 @@ pub struct Action {
 
 impl Action {
     /// The flags and the code of a header.
-    pub(super) const fn encode(self) -> (u8, u16) {
+    pub(super) fn encode(&self) -> (u8, u16) {
         let flags = match self.kind {
             AtomicKind::Base => 0,
             AtomicKind::Fetch => FETCH,
             AtomicKind::Compare => COMPARE,
         };
-        (flags, self.op as u16 | (self.datatype as u16) << 8)
+        // Loaded one by one: they were just stored so.
+        (flags, fresh(&self.op) as u16 | (fresh(&self.datatype) as u16) << 8)
     }
 
     /// The action in a header; a violation if operation and datatype do not go together.
