@@ -8,6 +8,7 @@
 
 use crate::element::Element;
 use crate::engine::Engine;
+use core::any::TypeId;
 use core::mem::ManuallyDrop;
 use ofi_core::FiAddr;
 use ofi_memory::{Erased, Span};
@@ -143,6 +144,13 @@ pub(crate) fn bytes_of_mut<T: Element>(numbers: &mut [T]) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
+/// Whether the bytes of these buffers lie elsewhere, which costs a few instructions to find out.
+#[inline(always)]
+fn is_apart<B: 'static>() -> bool {
+    let id = TypeId::of::<B>();
+    id == TypeId::of::<Vec<u8>>() || id == TypeId::of::<Box<[u8]>>()
+}
+
 /// A buffer that an operation owns.
 #[derive(Debug)]
 pub(crate) struct Kept(ManuallyDrop<Erased>);
@@ -202,7 +210,7 @@ impl Kept {
     /// it before it is given up.
     #[inline(always)]
     fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> (Self, Bytes) {
-        let (owner, (base, len)) = Erased::new(buf, bytes);
+        let (owner, (base, len)) = Erased::new(buf, is_apart::<B>(), bytes);
         (Self(ManuallyDrop::new(owner)), Bytes { base, len })
     }
 
