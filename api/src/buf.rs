@@ -144,9 +144,10 @@ pub(crate) fn bytes_of_mut<T: Element>(numbers: &mut [T]) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// Whether the bytes of these buffers lie elsewhere, which costs a few instructions to find out.
+/// Whether buffers of this type are known to keep their bytes elsewhere, so that none need be looked
+/// at.
 #[inline(always)]
-fn is_apart<B: 'static>() -> bool {
+fn is_known_apart<B: 'static>() -> bool {
     let id = TypeId::of::<B>();
     id == TypeId::of::<Vec<u8>>() || id == TypeId::of::<Box<[u8]>>()
 }
@@ -210,7 +211,7 @@ impl Kept {
     /// it before it is given up.
     #[inline(always)]
     fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> (Self, Bytes) {
-        let (owner, (base, len)) = Erased::new(buf, is_apart::<B>(), bytes);
+        let (owner, (base, len)) = Erased::new(buf, is_known_apart::<B>(), bytes);
         (Self(ManuallyDrop::new(owner)), Bytes { base, len })
     }
 

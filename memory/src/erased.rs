@@ -93,8 +93,9 @@ impl Drop for Erased {
 
 impl Erased {
     /// Keeps a value; also returns what `look` says of it: the place and the length of bytes that
-    /// it owns. Bytes within the value itself would move with it, so such a value goes to the heap;
-    /// `is_apart` says that a value of this type never contains them.
+    /// it owns. Bytes within the value itself would move with it, so such a value goes to the heap.
+    /// `is_apart` says that values of this type never contain them: if that is wrong, the place is
+    /// no longer theirs once this moves.
     #[inline(always)]
     pub fn new<T: Send + 'static>(
         mut value: T,

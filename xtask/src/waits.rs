@@ -17,7 +17,7 @@ use std::process::Command;
 const STORES: usize = 56;
 /// Turns that are traced, of an operation in each direction.
 const TURNS: u64 = 100;
-/// What three quarters of the operations do belongs to them. What happens at times by the clock,
+/// What happens in three quarters of a pattern's calls belongs to it. What happens by the clock,
 /// such as a probe of whether the peer lives, happens between more of them the longer a machine
 /// takes for a trace.
 const OFTEN: u64 = 2 * TURNS * 3 / 4;
@@ -26,8 +26,8 @@ const MOST_SECONDS: u32 = 120;
 
 /// Patterns of `benches/near.c` with their sizes, and how many such loads each may have. Three of
 /// writes move their entry among the operations that the peer has yet to acknowledge, when their
-/// line is out; one moves the completion. Of a fetch-add, fourteen move its entry when its request
-/// is out, and four keep or drop its response at the target.
+/// line is out; one moves the completion. Most of a fetch-add's move its entry when its request is
+/// out, and again when that is answered.
 const MOST: [(&str, &str, usize); 5] =
     [("tagged", "8", 0), ("tagged", "64", 0), ("inject-write", "8", 3), ("write", "8", 4), ("fetch-add", "8", 24)];
 

@@ -183,8 +183,8 @@ struct Target {
     inject: bool,
 }
 
-/// Submits an operation on `len` bytes, which each buffer has that the operation uses. Buffers that
-/// nothing looks at before are built where the engine reads them.
+/// Submits an operation on `len` bytes, the length of each buffer that it uses. Nothing reads the
+/// buffers before the engine does, so that the compiler builds them in place.
 #[inline(always)]
 fn submit<E: OneSidedOps>(
     engine: &E,

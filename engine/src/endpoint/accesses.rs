@@ -44,13 +44,13 @@ impl<K: LockKind> Core<K> {
     /// is as it was, and [`Self::atomic`] carries it out.
     #[inline(always)]
     pub(super) fn try_fetch_fast<T: Transport>(&mut self, transport: &mut T, call: &mut AtomicCall) -> bool {
-        if !self.life.is_open() {
+        if !self.life.is_open() || !self.tx.is_plain_fetch(&self.out, &self.limits, call) {
             return false;
         }
         self.take_acks_along(transport, call.peer);
         let Some(peer) = self.known_peer(call.peer) else { return false };
-        let Self { peers, tx, out, limits, seq, .. } = self;
-        let sent = tx.try_fetch_fast(peers, (out, limits), transport, (peer, call), *seq + 1);
+        let Self { peers, tx, out, seq, .. } = self;
+        let sent = tx.try_fetch_fast(peers, out, transport, (peer, call), *seq + 1);
         *seq += u64::from(sent);
         sent
     }

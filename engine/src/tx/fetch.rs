@@ -23,7 +23,7 @@ const OTHERS: OpFlags =
 impl Tx {
     /// Whether an atomic operation is of those that [`Self::try_fetch_fast`] sends, and valid.
     #[inline(always)]
-    fn is_plain_fetch<K: LockKind>(&self, out: &Reporter<K>, limits: &Limits, call: &AtomicCall) -> bool {
+    pub(crate) fn is_plain_fetch<K: LockKind>(&self, out: &Reporter<K>, limits: &Limits, call: &AtomicCall) -> bool {
         let Remote::One([range]) = &call.remote else { return false };
         let len = call.operands.len();
         call.kind != AtomicKind::Base
@@ -40,14 +40,14 @@ impl Tx {
             && self.sends.len() + self.left < self.size
     }
 
-    /// Fast path: sends a short atomic operation with operand and result on one range to a peer
-    /// with an open link. On false nothing has changed, and [`Self::start`] handles the operation.
-    /// `seq` is its place among all operations of the endpoint.
+    /// Fast path: sends a plain fetch ([`Self::is_plain_fetch`]) to a peer with an open link. On
+    /// false the operation is as it was, and [`Self::start`] handles it. `seq` is its place among
+    /// all operations of the endpoint.
     #[inline(always)]
     pub(crate) fn try_fetch_fast<T: Transport, K: LockKind>(
         &mut self,
         peers: &mut Peers,
-        (out, limits): (&Reporter<K>, &Limits),
+        out: &Reporter<K>,
         transport: &mut T,
         (peer, call): (PeerId, &mut AtomicCall),
         seq: u64,
@@ -55,7 +55,7 @@ impl Tx {
         let Remote::One([range]) = call.remote else { return false };
         let Some(entry) = peers.table.get(peer) else { return false };
         let PeerState::Open(id) = entry.state else { return false };
-        if !entry.waiting.is_empty() || !self.is_plain_fetch(out, limits, call) {
+        if !entry.waiting.is_empty() {
             return false;
         }
         let Some(link) = peers.links.get_mut(id) else { return false };
@@ -77,20 +77,27 @@ impl Tx {
             None
         };
         let payload = both.as_ref().unwrap_or(&call.operands);
+        let mut stage = SendStage::Issued { link: id, held: false, answered: false };
         if sent > T::INLINE_MAX || !transport.try_submit_fast(id, &header, payload, sent) {
             // Its completion waits for the peer, so the transport may copy what does not leave now.
             let mut buffer = Some(both.unwrap_or_else(|| core::mem::replace(&mut call.operands, Buffer::empty())));
             let payload = Payload { buffer: &mut buffer, from: 0, len: sent, token: Token(number), inject: true };
-            if transport.submit(id, &header, payload, Urgency::Posted) == Submitted::Full {
-                if call.kind != AtomicKind::Compare {
-                    call.operands = buffer.unwrap_or_else(Buffer::empty);
+            match transport.submit(id, &header, payload, Urgency::Posted) {
+                Submitted::Full => {
+                    if call.kind != AtomicKind::Compare {
+                        call.operands = buffer.unwrap_or_else(Buffer::empty);
+                    }
+                    link.tx.full = true;
+                    return false;
                 }
-                link.tx.full = true;
-                return false;
+                Submitted::Broken => stage = SendStage::LinkFailed { link: id },
+                Submitted::Done | Submitted::Kept => {}
             }
         }
-        link.tx.credit.take_request();
-        link.tx.counts.access(len);
+        if matches!(stage, SendStage::Issued { .. }) {
+            link.tx.credit.take_request();
+            link.tx.counts.access(len);
+        }
         let selective = out.sinks.tx.as_ref().is_some_and(|sink| sink.selective);
         let suppress = call.inject || selective && !call.flags.contains(OpFlags::COMPLETION);
         let result = core::mem::replace(&mut call.result, Buffer::empty());
@@ -101,7 +108,7 @@ impl Tx {
             // The operands have left.
             lent: Lent::new(Ticket::new(call.context, class, suppress), Buffer::empty()),
             peer,
-            stage: SendStage::Issued { link: id, held: false, answered: false },
+            stage,
             place: link.tx.sends.add(number),
             info: NO_MESSAGE,
             len,
