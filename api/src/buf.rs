@@ -8,7 +8,6 @@
 
 use crate::element::Element;
 use crate::engine::Engine;
-use core::any::TypeId;
 use core::mem::ManuallyDrop;
 use ofi_core::FiAddr;
 use ofi_memory::{Erased, Span};
@@ -144,14 +143,6 @@ pub(crate) fn bytes_of_mut<T: Element>(numbers: &mut [T]) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// Whether buffers of this type are known to keep their bytes elsewhere, so that none need be looked
-/// at.
-#[inline(always)]
-fn is_known_apart<B: 'static>() -> bool {
-    let id = TypeId::of::<B>();
-    id == TypeId::of::<Vec<u8>>() || id == TypeId::of::<Box<[u8]>>()
-}
-
 /// A buffer that an operation owns.
 #[derive(Debug)]
 pub(crate) struct Kept(ManuallyDrop<Erased>);
@@ -211,7 +202,7 @@ impl Kept {
     /// it before it is given up.
     #[inline(always)]
     fn of<B: Send + 'static>(buf: B, bytes: impl Fn(&mut B) -> (*mut u8, usize)) -> (Self, Bytes) {
-        let (owner, (base, len)) = Erased::new(buf, is_known_apart::<B>(), bytes);
+        let (owner, (base, len)) = Erased::new(buf, bytes);
         (Self(ManuallyDrop::new(owner)), Bytes { base, len })
     }
 

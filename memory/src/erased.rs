@@ -29,7 +29,7 @@ impl<T> Kinds<T> {
     const FITS: bool = size_of::<T>() <= size_of::<Words>() && align_of::<T>() <= align_of::<Words>();
 }
 
-impl<T: 'static> Kinds<T> {
+impl<T: Send + 'static> Kinds<T> {
     const IN_PLACE: Kind = Kind {
         type_id: TypeId::of::<T>(),
         is_on_heap: false,
@@ -94,23 +94,14 @@ impl Drop for Erased {
 impl Erased {
     /// Keeps a value; also returns what `look` says of it: the place and the length of bytes that
     /// it owns. Bytes within the value itself would move with it, so such a value goes to the heap.
-    /// `is_apart` says that values of this type never contain them: if that is wrong, the place is
-    /// no longer theirs once this moves.
     #[inline(always)]
-    pub fn new<T: Send + 'static>(
-        mut value: T,
-        is_apart: bool,
-        look: impl Fn(&mut T) -> (*mut u8, usize),
-    ) -> (Self, (*mut u8, usize)) {
+    pub fn new<T: Send + 'static>(mut value: T, look: impl Fn(&mut T) -> (*mut u8, usize)) -> (Self, (*mut u8, usize)) {
         if Kinds::<T>::FITS {
             let mut words = words_of(value);
             let place = words.as_mut_ptr().cast::<T>();
             // SAFETY: these are the words of the value, and nothing else refers to them. From here
             // on they move as words, so that the address below stays valid.
             let (base, len) = look(unsafe { &mut *place });
-            if is_apart {
-                return (Self { words, kind: &Kinds::<T>::IN_PLACE }, (base, len));
-            }
             let within = place.addr()..place.addr() + size_of::<T>();
             if len == 0 || !within.contains(&base.addr()) {
                 // Loaded again: the look may have changed the value.
@@ -173,15 +164,12 @@ impl Erased {
     /// From here on nothing uses or drops this.
     #[inline(always)]
     pub unsafe fn read<T: 'static>(&self) -> T {
-        // A kind may lie at several places, but this comparison alone does for most values.
-        if !core::ptr::eq(self.kind, &Kinds::<T>::IN_PLACE) {
-            assert!(self.is::<T>(), "the value is of another type");
-            if self.kind.is_on_heap {
-                // SAFETY: the words hold the address of a box.
-                let boxed = unsafe { self.words.as_ptr().cast::<*mut T>().read() };
-                // SAFETY: it was leaked as a box of this type, and only this takes it back.
-                return *unsafe { Box::from_raw(boxed) };
-            }
+        assert!(self.is::<T>(), "the value is of another type");
+        if self.kind.is_on_heap {
+            // SAFETY: the words hold the address of a box.
+            let boxed = unsafe { self.words.as_ptr().cast::<*mut T>().read() };
+            // SAFETY: it was leaked as a box of this type, and only this takes it back.
+            return *unsafe { Box::from_raw(boxed) };
         }
         // Loaded one by one, because they may just have been stored in other widths.
         let words: Words = core::array::from_fn(|at| fresh(&self.words[at]));
@@ -211,7 +199,7 @@ mod tests {
     fn a_vector_stays_in_place_and_its_bytes_where_they_are() {
         let vec = vec![1u8, 2, 3];
         let at = vec.as_ptr();
-        let (erased, (base, len)) = Erased::new(vec, true, of_vec);
+        let (erased, (base, len)) = Erased::new(vec, of_vec);
         assert_eq!((base.cast_const(), len, erased.kind.is_on_heap), (at, 3, false));
         let moved = Box::new(erased);
         let back: Vec<u8> = moved.take();
@@ -220,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_value_whose_bytes_lie_within_it_goes_to_the_heap() {
-        let (erased, (base, len)) = Erased::new([7u8; 8], false, of_array);
+        let (erased, (base, len)) = Erased::new([7u8; 8], of_array);
         assert!(erased.kind.is_on_heap);
         let moved = Box::new(erased);
         // SAFETY: the array is on the heap, where it stays until it is taken.
@@ -234,19 +222,19 @@ mod tests {
             bytes.resize(5000, 7);
             of_vec(bytes)
         };
-        let (erased, (base, len)) = Erased::new(vec![1u8], false, grow);
+        let (erased, (base, len)) = Erased::new(vec![1u8], grow);
         let back = erased.take::<Vec<u8>>();
         assert_eq!((back.as_ptr(), back.len(), back[4999]), (base.cast_const(), len, 7));
     }
 
     #[test]
     fn a_value_without_room_in_place_goes_to_the_heap() {
-        let (erased, _) = Erased::new([3u64; 5], false, nothing);
+        let (erased, _) = Erased::new([3u64; 5], nothing);
         assert!(erased.kind.is_on_heap);
         assert_eq!(erased.take::<[u64; 5]>(), [3; 5]);
         #[repr(align(64))]
         struct Aligned;
-        assert!(Erased::new(Aligned, false, nothing).0.kind.is_on_heap);
+        assert!(Erased::new(Aligned, nothing).0.kind.is_on_heap);
     }
 
     #[test]
@@ -254,8 +242,8 @@ mod tests {
         let shared = Arc::new(());
         for on_heap in [false, true] {
             let make = || match on_heap {
-                false => Erased::new(shared.clone(), false, nothing).0,
-                true => Erased::new((shared.clone(), [0u64; 4]), false, nothing).0,
+                false => Erased::new(shared.clone(), nothing).0,
+                true => Erased::new((shared.clone(), [0u64; 4]), nothing).0,
             };
             assert_eq!(make().kind.is_on_heap, on_heap);
             let other = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| make().take::<u8>()));
@@ -263,7 +251,7 @@ mod tests {
             drop(make());
             assert_eq!(Arc::strong_count(&shared), 1);
         }
-        drop(Erased::new(shared.clone(), false, nothing).0.take::<Arc<()>>());
+        drop(Erased::new(shared.clone(), nothing).0.take::<Arc<()>>());
         assert_eq!(Arc::strong_count(&shared), 1);
     }
 }
