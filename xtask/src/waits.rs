@@ -27,9 +27,10 @@ const MOST_SECONDS: u32 = 120;
 /// Patterns of `benches/near.c` with their sizes, and how many such loads each may have. Three of
 /// writes move their entry among the operations that the peer has yet to acknowledge, when their
 /// line is out; one moves the completion. Most of a fetch-add's move its entry when its request is
-/// out, and again when that is answered.
+/// out, and again when that is answered: there are 25, and as many as 32 where the C library moves
+/// in pieces of 16 bytes.
 const MOST: [(&str, &str, usize); 5] =
-    [("tagged", "8", 0), ("tagged", "64", 0), ("inject-write", "8", 3), ("write", "8", 4), ("fetch-add", "8", 24)];
+    [("tagged", "8", 0), ("tagged", "64", 0), ("inject-write", "8", 3), ("write", "8", 4), ("fetch-add", "8", 32)];
 
 /// Addresses of a load and of the store before it, as offsets in the library.
 type Pair = (u64, u64);
