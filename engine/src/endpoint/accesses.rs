@@ -40,8 +40,8 @@ impl<K: LockKind> Core<K> {
         self.start(transport, Access::of(op, how))
     }
 
-    /// Fast path: a short atomic operation with a result that leaves at once. On false the operation
-    /// is as it was, and [`Self::atomic`] carries it out.
+    /// Fast path: a short atomic operation with a result that leaves at once. On false the
+    /// operation is as it was, and [`Self::atomic`] carries it out.
     #[inline(always)]
     pub(super) fn try_fetch_fast<T: Transport>(&mut self, transport: &mut T, call: &mut AtomicCall) -> bool {
         if !self.life.is_open() || !self.tx.is_plain_fetch(&self.out, &self.limits, call) {

@@ -1,5 +1,6 @@
 //! Short atomic operations that return what was there, whose requests leave within their call: how
-//! many may be outstanding, their order, and what becomes of one that the transport has no room for.
+//! many may be outstanding, their order, and what becomes of one that the transport has no room
+//! for.
 
 use ofi_core::OpFlags;
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
