@@ -128,8 +128,14 @@ pub(crate) struct ControlChannel {
     poller: Option<Poller>,
     probe: Probe,
     /// Peers test with it whether they can read our memory.
-    secret: Box<[u8; 16]>,
+    secret: Box<Secret>,
 }
+
+/// In lines of its own, which no write of this process takes from the cache of a peer that reads it
+/// with each payload.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Secret([u8; 16]);
 
 impl ControlChannel {
     /// Opens the control sockets of an endpoint named `name`, or by its identity. A fresh identity
@@ -196,7 +202,7 @@ impl ControlChannel {
                 Some(make().map_err(|error| Error::os(error, "make an epoll descriptor"))?)
             }
         };
-        let secret = Box::new(ofi_os::random());
+        let secret = Box::new(Secret(ofi_os::random()));
         let (own, named) = (Arc::new(own), named.map(Arc::new));
         let (addr, probe) = (Addr::Name(name), Probe::new(space));
         Ok(Self { identity, addr, own, named, endpoint: None, poller, probe, secret })
@@ -289,8 +295,8 @@ impl ControlChannel {
     /// link's connect request, `ours` or the peer's.
     pub(crate) fn offer(&self, to: &str, (number, ours): (u64, bool)) -> io::Result<()> {
         let head = [&MAGIC[..], &[OFFER], &self.identity.0, &number.to_le_bytes(), &[u8::from(ours)]].concat();
-        let at = self.secret.as_ptr().addr() as u64;
-        self.own.send(to, &[&head[..], &at.to_le_bytes(), &self.secret[..]].concat(), &[])
+        let at = self.secret.0.as_ptr().addr() as u64;
+        self.own.send(to, &[&head[..], &at.to_le_bytes(), &self.secret.0[..]].concat(), &[])
     }
 
     /// Tells a peer our process, whose end it then notices; the kernel adds the process id to every
