@@ -64,19 +64,38 @@ fn share_of_sender(free: u16, len: usize) -> u16 {
     share.max(least_of(len)).min(most_of(len)).min(free)
 }
 
-/// The part of a payload that the receiver claims first, in 64ths. It follows what makes both sides
-/// end at the same time.
+/// The part of a payload that the receiver claims first. It follows what makes both sides end at the
+/// same time, and then stays: each change moves lines of both buffers from one core's cache to the
+/// other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share(u8);
+pub(crate) struct Share {
+    /// In 64ths.
+    part: u8,
+    /// Payloads since the last decision, and those for which this side waited.
+    count: u8,
+    waits: u8,
+    /// Decisions since the last change, and how many of them until a smaller part is tried.
+    calm: u16,
+    patience: u16,
+    /// The part is on trial: it was larger before.
+    tried: bool,
+}
 
 impl Default for Share {
     /// A little more than half, as the sender begins later.
     fn default() -> Self {
-        Self(36)
+        Self { part: 36, count: 0, waits: 0, calm: 0, patience: 1, tried: false }
     }
 }
 
 impl Share {
+    /// Payloads of a decision.
+    const DECIDES: u8 = 32;
+    /// The least and the largest part.
+    const PARTS: (u8, u8) = (8, 56);
+    /// The most decisions until a smaller part is tried.
+    const PATIENCE: u16 = 256;
+
     /// The sender has claimed a part of a payload of `len` bytes, and `waits`: has not finished it
     /// when the receiver has finished its own. Nothing changes if the receiver begins such a
     /// payload with as much as it may claim at once ([`MOST`]).
@@ -84,12 +103,38 @@ impl Share {
         if self.units(count_of(len)) > most_of(len) {
             return;
         }
+        self.count += 1;
+        self.waits += u8::from(waits);
+        // Fewer of them while there is much to change.
+        let decides = u16::from(Self::DECIDES).min(u16::from(Self::DECIDES / 4) * self.patience);
+        if u16::from(self.count) < decides {
+            return;
+        }
         // To wait costs more than to have copied a little more.
-        self.0 = if waits { (self.0 + 4).min(56) } else { (self.0 - 1).max(8) };
+        let waits = 4 * self.waits > self.count;
+        (self.count, self.waits) = (0, 0);
+        // At least a unit.
+        let step = u8::try_from(64 / count_of(len).max(1)).unwrap_or(u8::MAX).max(2);
+        let (least, largest) = Self::PARTS;
+        let was_tried = core::mem::take(&mut self.tried);
+        if waits {
+            // A try in vain is made again after twice as long.
+            self.patience =
+                if was_tried { (2 * self.patience).min(Self::PATIENCE) } else { (self.patience / 2).max(1) };
+            (self.part, self.calm) = ((self.part + step).min(largest), 0);
+            return;
+        }
+        if was_tried {
+            self.patience = 1;
+        }
+        self.calm += 1;
+        if self.calm >= self.patience && self.part > least {
+            (self.part, self.calm, self.tried) = (self.part.saturating_sub(step).max(least), 0, true);
+        }
     }
 
     fn units(self, count: u16) -> u16 {
-        u16::try_from(u32::from(count) * u32::from(self.0) / 64).unwrap_or(count)
+        u16::try_from(u32::from(count) * u32::from(self.part) / 64).unwrap_or(count)
     }
 }
 
@@ -131,8 +176,6 @@ pub(crate) struct Words<'a> {
 pub(crate) struct OpenWindow {
     number: u32,
     len: usize,
-    /// Units to claim first.
-    first: u16,
     /// Units that this side has claimed.
     claimed: u16,
     /// The units from this one on are the sender's, once none is free.
@@ -142,13 +185,15 @@ pub(crate) struct OpenWindow {
 }
 
 impl OpenWindow {
-    /// Opens a window for the payload of that number, of `len` bytes. The caller tells the sender.
-    pub(crate) fn open(words: Words<'_>, number: u32, len: usize, share: Share) -> Self {
+    /// Opens a window for the payload of that number, of `len` bytes, and claims the first bytes.
+    /// The caller tells the sender.
+    pub(crate) fn open(words: Words<'_>, number: u32, len: usize, share: Share) -> (Self, Range<usize>) {
         let rest = count_of(len);
+        let claimed = share.units(rest).max(1).min(most_of(len));
         words.finished.store(Word { number, first: 0, second: 0 }.pack(), Ordering::Relaxed);
         // Release: a sender that sees the claims sees the other word.
-        words.claims.store(Word { number, first: 0, second: rest }.pack(), Ordering::Release);
-        Self { number, len, first: share.units(rest).max(1), claimed: 0, rest, is_closed: false }
+        words.claims.store(Word { number, first: claimed, second: rest }.pack(), Ordering::Release);
+        (Self { number, len, claimed, rest, is_closed: false }, bytes_of(0..claimed, len))
     }
 
     /// Claims the next bytes from the front, or `None` if none are free.
@@ -170,7 +215,7 @@ impl OpenWindow {
                 return Ok(None);
             }
             let free = second - first;
-            let share = if first == 0 { self.first } else { free.div_ceil(2).max(least_of(self.len)) };
+            let share = free.div_ceil(2).max(least_of(self.len));
             let end = first + share.min(most_of(self.len)).min(free);
             let next = Word { number, first: end, second };
             // Relaxed: the part is this side's memory.
@@ -293,6 +338,10 @@ mod tests {
         Words { claims: &words[0], finished: &words[1] }
     }
 
+    fn share(part: u8) -> Share {
+        Share { part, ..Share::default() }
+    }
+
     #[test]
     fn units_cover_a_payload() {
         for len in [16 << 10, (64 << 10) + 1, 1 << 20, (9 << 20) + 77, 1 << 30, (1 << 32) - 1] {
@@ -307,8 +356,8 @@ mod tests {
     fn each_side_claims_its_share() {
         let memory = words();
         let kib = |range: Range<usize>| range.start >> 10..range.end >> 10;
-        let mut window = OpenWindow::open(both(&memory), 7, 1 << 20, Share(32));
-        assert_eq!(window.claim(both(&memory)).unwrap().map(kib), Some(0..512));
+        let (mut window, first) = OpenWindow::open(both(&memory), 7, 1 << 20, share(32));
+        assert_eq!(kib(first), 0..512);
         let mut sender = PeerWindow::new(7, 1 << 20);
         let mut last = || sender.claim(both(&memory)).map(|claim| kib(claim.bytes));
         assert_eq!((last(), last()), (Some(576..1024), Some(520..576)));
@@ -316,15 +365,15 @@ mod tests {
         assert_eq!(window.claim(both(&memory)), Ok(None));
         assert!(window.has_sender());
         for len in [64, 256] {
-            let mut window = OpenWindow::open(both(&memory), 7, len << 10, Share(40));
-            assert_eq!(window.claim(both(&memory)).unwrap().map(kib), Some(0..len / 8 * 5));
+            let (_, first) = OpenWindow::open(both(&memory), 7, len << 10, share(40));
+            assert_eq!(kib(first), 0..len / 8 * 5);
             let last = PeerWindow::new(7, len << 10).claim(both(&memory));
             assert_eq!(last.map(|claim| kib(claim.bytes)), Some(len / 8 * 5..len));
         }
         // A sender that does not come.
-        let mut window = OpenWindow::open(both(&memory), 7, 256 << 10, Share(32));
+        let (mut window, first) = OpenWindow::open(both(&memory), 7, 256 << 10, share(32));
         let claims = Vec::from_iter(std::iter::from_fn(|| window.claim(both(&memory)).unwrap().map(kib)));
-        assert_eq!(claims, [0..128, 128..192, 192..224, 224..256]);
+        assert_eq!((kib(first), &claims[..]), (0..128, &[128..192, 192..224, 224..256][..]));
         assert!(!window.has_sender());
     }
 
@@ -332,7 +381,8 @@ mod tests {
     fn a_side_claims_little_of_a_long_payload_at_a_time() {
         for len in [(9 << 20) + 77, 1 << 30] {
             let memory = words();
-            let mut window = OpenWindow::open(both(&memory), 7, len, Share(56));
+            let (mut window, first) = OpenWindow::open(both(&memory), 7, len, share(56));
+            assert!(first.len() <= MOST, "{first:?} of {len}");
             let mut sender = PeerWindow::new(7, len);
             let mut claims = std::iter::from_fn(|| {
                 let theirs = sender.claim(both(&memory)).map(|claim| claim.bytes);
@@ -341,7 +391,7 @@ mod tests {
                 assert!(theirs.max(own) <= MOST, "{theirs} and {own} of {len}");
                 Some(theirs + own).filter(|claimed| *claimed > 0)
             });
-            assert_eq!(claims.by_ref().sum::<usize>(), len);
+            assert_eq!(first.len() + claims.by_ref().sum::<usize>(), len);
         }
     }
 
@@ -351,18 +401,34 @@ mod tests {
         (0..100).for_each(|_| share.adapt(16 << 20, true));
         assert_eq!(share, Share::default(), "it does not matter there");
         (0..100).for_each(|_| share.adapt(1 << 20, true));
-        assert_eq!(share, Share(56));
-        (0..100).for_each(|_| share.adapt(1 << 20, false));
-        assert_eq!(share, Share(8));
+        assert_eq!(share.part, 56);
+        (0..500).for_each(|_| share.adapt(1 << 20, false));
+        assert_eq!(share.part, 8);
+    }
+
+    #[test]
+    fn a_share_stays_where_both_sides_end_at_the_same_time() {
+        for (len, best) in [(64 << 10, 28), (64 << 10, 44), (256 << 10, 20)] {
+            let mut share = Share::default();
+            // The receiver waits if it begins with less; sometimes the sender was interrupted.
+            let parts = Vec::from_iter((0..4000).map(|at| {
+                share.adapt(len, share.part < best || at % 10 == 0);
+                share.part
+            }));
+            let settled = &parts[1000..];
+            let changes = settled.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            let away = settled.iter().filter(|part| !(best..best + 4).contains(part)).count();
+            assert!(changes < 40 && away < settled.len() / 10, "{len} {best}: {changes} changes, {away} away");
+        }
     }
 
     #[test]
     fn each_byte_is_claimed_once() {
         let memory = words();
         let len = (1 << 20) + 5;
-        let mut window = OpenWindow::open(both(&memory), 7, len, Share::default());
+        let (mut window, first) = OpenWindow::open(both(&memory), 7, len, Share::default());
         assert!(PeerWindow::new(6, len).claim(both(&memory)).is_none());
-        let (mut front, mut back) = (Vec::new(), Vec::new());
+        let (mut front, mut back) = (vec![first], Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut sender = PeerWindow::new(7, len);
@@ -391,7 +457,7 @@ mod tests {
     fn a_window_waits_for_what_the_sender_has_claimed() {
         for (written, expected) in [(true, Some(true)), (false, Some(false))] {
             let memory = words();
-            let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
+            let (mut window, _) = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
             let mut sender = PeerWindow::new(1, 256 << 10);
             let claim = sender.claim(both(&memory)).unwrap();
             window.close(both(&memory));
@@ -404,15 +470,15 @@ mod tests {
 
     #[test]
     fn a_sender_cannot_take_what_is_claimed() {
-        for word in [Word { number: 2, first: 0, second: 8 }, Word { number: 1, first: 1, second: 8 }] {
+        for word in [Word { number: 2, first: 32, second: 40 }, Word { number: 1, first: 33, second: 40 }] {
             let memory = words();
-            let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
+            let (mut window, _) = OpenWindow::open(both(&memory), 1, 256 << 10, share(32));
             memory[0].store(word.pack(), Ordering::Relaxed);
             assert!(window.claim(both(&memory)).is_err());
         }
         let memory = words();
-        let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
-        memory[0].store(Word { number: 1, first: 0, second: 30 }.pack(), Ordering::Relaxed);
+        let (mut window, _) = OpenWindow::open(both(&memory), 1, 256 << 10, share(32));
+        memory[0].store(Word { number: 1, first: 32, second: 50 }.pack(), Ordering::Relaxed);
         let first = window.claim(both(&memory)).unwrap().unwrap();
         let units = u16::try_from(first.end >> 12).unwrap();
         memory[0].store(Word { number: 1, first: units, second: 64 }.pack(), Ordering::Relaxed);
@@ -440,12 +506,13 @@ mod tests {
     #[test]
     fn a_sender_that_damages_the_words_waits_for_itself() {
         for (word, rest) in [
-            (Word { number: 2, first: 0, second: 8 }, 64),
-            (Word { number: 1, first: 0, second: 65 }, 64),
-            (Word { number: 1, first: 9, second: 8 }, 8),
+            (Word { number: 2, first: 32, second: 40 }, 64),
+            (Word { number: 1, first: 32, second: 65 }, 64),
+            (Word { number: 1, first: 32, second: 31 }, 64),
+            (Word { number: 1, first: 41, second: 40 }, 40),
         ] {
             let memory = words();
-            let mut window = OpenWindow::open(both(&memory), 1, 256 << 10, Share::default());
+            let (mut window, _) = OpenWindow::open(both(&memory), 1, 256 << 10, share(32));
             memory[0].store(word.pack(), Ordering::Relaxed);
             window.close(both(&memory));
             assert_eq!(window.rest, rest);

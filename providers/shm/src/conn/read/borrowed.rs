@@ -11,7 +11,7 @@ use crate::conn::{Conn, ReadError};
 use crate::window::{OpenWindow, SHORT, WINDOWS, Words};
 use core::ops::Range;
 use ofi_engine::transport::{LinkEvents, LinkId, RecvTarget};
-use ofi_engine::wire::frame::{HEADER_WORDS, Violation};
+use ofi_engine::wire::frame::HEADER_WORDS;
 use ofi_os::process::Process;
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ const LAST_PART: Duration = Duration::from_secs(5);
 
 /// Looks at a sender that is writing its last part, before the caller does something else.
 const SPINS: u32 = 50;
-/// Looks at a sender that may be copying other payloads, before this side claims the rest of one.
-/// If it did so at once, the two sides would copy other parts of a buffer each time, and the lines
-/// of the buffer would move between their caches.
+/// Looks for a sender that may be about to come, before this side claims the rest of a payload. If it
+/// did so at once, the two sides would copy other parts of a buffer each time, and the lines of the
+/// buffer would move between their caches.
 const PATIENCE: u32 = 25;
 
 /// A payload in the sender's memory: its loan ([`cma::CmaLoan`]), on this side.
@@ -148,6 +148,12 @@ impl Borrowed {
         }
     }
 
+    /// Whether this side waits for the sender, which is writing its part: it comes for the payloads
+    /// behind this one next.
+    fn is_written<'a>(&self, words: impl FnOnce(u32) -> Words<'a>) -> bool {
+        matches!(self.own, Own::Copied) && self.outcome(words).is_none()
+    }
+
     /// Once both sides have ended their parts: whether the whole is there.
     fn outcome<'a>(&self, words: impl FnOnce(u32) -> Words<'a>) -> Option<Result<(), Missing>> {
         if !self.own.has_ended() {
@@ -180,7 +186,23 @@ impl Receiver {
         let can_end = self.borrowed.front().is_some_and(|first| first.outcome(&words).is_some());
         let is_bounced = |payload: &Borrowed| matches!(payload.own, Own::Bounced(_));
         let has_piece = || self.borrowed.front().is_some_and(is_bounced) && self.bounce.next().is_some();
-        can_end || self.borrowed.iter().any(|payload| payload.own.can_copy()) || has_piece()
+        can_end || self.next_to_copy(&words, true).is_some() || has_piece()
+    }
+
+    /// The payload of which this side is to copy a part next. It leaves the rest of one to the sender
+    /// until it has `waited` for it, and as long as the sender is writing one before.
+    fn next_to_copy<'a>(&self, words: impl Fn(u32) -> Words<'a>, waited: bool) -> Option<usize> {
+        // What is claimed first: meanwhile the sender comes for the rest.
+        let claimed = self.borrowed.iter().position(|payload| matches!(payload.own, Own::Claimed(_)));
+        claimed.or_else(|| {
+            let mut is_near = !waited;
+            self.borrowed.iter().position(|payload| {
+                let is_taken = |window: &OpenWindow| window.is_taken(words(window.number()));
+                let is_left = is_near && (payload.is_behind || payload.len <= SHORT);
+                is_near |= payload.is_written(&words);
+                payload.own.can_copy() && (!is_left || payload.window.as_ref().is_none_or(is_taken))
+            })
+        })
     }
 
     /// The targets of those payloads, once the sender writes to none of them any more: it has
@@ -217,15 +239,7 @@ impl Receiver {
 impl Conn {
     /// Takes on a payload of `len` bytes at `from` of the sender's memory. If both sides are to
     /// copy it, opens a window for it.
-    ///
-    /// # Errors
-    /// A violation if the sender has written what it must not.
-    pub(super) fn expect(
-        &mut self,
-        (from, number, len): (usize, u64, usize),
-        target: RecvTarget,
-        kind: Kind,
-    ) -> Result<(), Violation> {
+    pub(super) fn expect(&mut self, (from, number, len): (usize, u64, usize), target: RecvTarget, kind: Kind) {
         let is_possible = from.checked_add(len).is_some() && target.take == len && target.buffer.is_one_piece();
         let last = if kind == Kind::Ordered && target.take == len { Last::Unread } else { Last::Alike };
         let place = u32::try_from(number).ok().filter(|_| is_possible && self.cma.shares(len));
@@ -236,19 +250,14 @@ impl Conn {
         let is_behind = !self.receiver.borrowed.is_empty();
         let (window, has_waited, own) = (None, false, Own::Open);
         let mut payload = Borrowed { number, from, len, target, kind, window, is_behind, has_waited, own, last };
-        let mut claimed = Ok(());
         if let Some(place) = place {
             let (words, body) = (self.presence.own_window(place), payload.last.body_of(len));
-            let mut window = OpenWindow::open(words, place, body, self.cma.share_of(len));
+            let (window, part) = OpenWindow::open(words, place, body, self.cma.share_of(len));
             self.sender.tell_window(place, payload.target.buffer.address() + payload.target.at, body);
             self.presence.hint();
-            // Before the sender comes, which takes all the rest of a short payload.
-            claimed = window.claim(words).map(|part| payload.own = Own::of(part));
-            payload.window = Some(window);
+            (payload.window, payload.own) = (Some(window), Own::Claimed(part));
         }
-        // The link's end gives the target back, after a violation too.
         self.receiver.borrowed.push_back(payload);
-        claimed
     }
 
     /// Copies this side's parts of the payloads that are arriving, and of the offers behind them.
@@ -256,15 +265,15 @@ impl Conn {
     /// that are left wait for the sender, or for other links to have their turn.
     #[inline(never)]
     pub(super) fn bring(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(usize, bool), ReadError> {
-        let (mut bytes, mut any, mut spins) = (0, false, 0);
+        let (mut bytes, mut any, mut spins, mut waits) = (0, false, 0, 0);
         while !self.receiver.borrowed.is_empty() && bytes < BYTES {
             self.look_ahead(link, events)?;
             let piece = self.take_bounced(link, events)?;
-            let copied = self.copy_part(spins >= PATIENCE)?;
+            let copied = self.copy_part(waits >= PATIENCE)?;
             let ended = self.end_first(link, events)?;
             bytes += piece.or(ended).unwrap_or(0);
             if copied || piece.or(ended).is_some() {
-                (any, spins) = (true, 0);
+                (any, spins, waits) = (true, 0, 0);
                 continue;
             }
             if let Some(first) = self.receiver.borrowed.front_mut() {
@@ -274,6 +283,9 @@ impl Conn {
                 break;
             }
             spins += 1;
+            let words = |number| self.presence.own_window(number);
+            let is_written = |first: &Borrowed| first.is_written(words);
+            waits = if self.receiver.borrowed.front().is_some_and(is_written) { 0 } else { waits + 1 };
             core::hint::spin_loop();
         }
         Ok((bytes, any))
@@ -308,17 +320,8 @@ impl Conn {
     /// nothing to copy.
     fn copy_part(&mut self, waited: bool) -> Result<bool, ReadError> {
         let Some(process) = self.cma.peer() else { return Ok(false) };
-        let borrowed = &mut self.receiver.borrowed;
-        // What is claimed first: meanwhile the sender comes for the rest.
-        let at = borrowed.iter().position(|payload| matches!(payload.own, Own::Claimed(_))).or_else(|| {
-            let is_next = |payload: &Borrowed| {
-                let is_taken = |window: &OpenWindow| window.is_taken(self.presence.own_window(window.number()));
-                let is_patient = payload.is_behind && !waited;
-                payload.own.can_copy() && (!is_patient || payload.window.as_ref().is_none_or(is_taken))
-            };
-            borrowed.iter().position(is_next)
-        });
-        let Some(payload) = at.and_then(|at| borrowed.get_mut(at)) else { return Ok(false) };
+        let at = self.receiver.next_to_copy(|number| self.presence.own_window(number), waited);
+        let Some(payload) = at.and_then(|at| self.receiver.borrowed.get_mut(at)) else { return Ok(false) };
         let Borrowed { from, len, target, last, .. } = payload;
         let Some(window) = &mut payload.window else {
             let all = 0..last.body_of(target.take);

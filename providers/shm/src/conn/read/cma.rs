@@ -28,7 +28,10 @@ impl Conn {
         let from = self.address_of(body)?;
         let (kind, disposition) = self.place(link, header, len, body, events)?;
         match disposition {
-            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, kind)?),
+            Disposition::Into(target) => {
+                self.expect((from, body[HEADER_WORDS + 1], len), target, kind);
+                Ok(())
+            }
             Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Taken),
         }
     }
@@ -48,7 +51,10 @@ impl Conn {
         }
         let bytes = body.map(u64::to_ne_bytes);
         match events.handle_offer(link, &bytes.as_flattened()[..header], len)? {
-            Disposition::Into(target) => Ok(self.expect((from, body[HEADER_WORDS + 1], len), target, Kind::Offer)?),
+            Disposition::Into(target) => {
+                self.expect((from, body[HEADER_WORDS + 1], len), target, Kind::Offer);
+                Ok(())
+            }
             Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Declined),
         }
     }
