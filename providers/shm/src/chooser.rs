@@ -10,6 +10,10 @@
 use crate::window::WINDOWS;
 use ofi_core::Instant;
 
+mod sent;
+
+pub(crate) use sent::Sent;
+
 /// The ways of a large payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -56,16 +60,14 @@ const fn trial(group: u32) -> u32 {
     2 * group + WINDOWS
 }
 
-/// Groups of the pool's current way that a visit begins with: one more of short groups, whose first
-/// one takes longer.
-const fn first_groups(long: bool) -> u32 {
-    if long { 2 } else { 1 }
-}
+/// Groups of the pool's current way that a visit begins with. The first one is slow, as its memory is
+/// in no cache, or fast, as the sender copied its first payloads while others were still lent.
+const FIRST_GROUPS: u32 = 2;
 
 /// Payloads that the sender sends through the pool for comparison: these groups, and one of the
 /// other way. The first of each way only starts the clock.
 const fn visit(long: bool) -> u32 {
-    (first_groups(long) + 1) * pooled_group(long) + 2
+    (FIRST_GROUPS + 1) * pooled_group(long) + 2
 }
 
 /// How fast payloads of a class follow each other, one way. That includes what the way costs the
@@ -111,10 +113,15 @@ impl Pace {
         self.began.filter(|_| self.count >= TELLING).map(|began| self.since(began, now))
     }
 
-    /// Nanoseconds per MiB in the fastest of the latest groups: the others may have been
-    /// interrupted.
-    fn time(&self) -> Option<u64> {
-        self.groups[..self.timed.min(GROUPS)].iter().copied().min()
+    /// Nanoseconds per MiB in the latest groups. In the fastest of them, as the others may have been
+    /// interrupted, unless these are `partial`: in the one in the middle then, or the later of two.
+    fn time(&self, partial: bool) -> Option<u64> {
+        let timed = self.timed.min(GROUPS);
+        let mut groups = self.groups;
+        if !partial || timed == GROUPS {
+            groups[..timed].sort_unstable();
+        }
+        groups[..timed].get(if partial { timed / 2 } else { 0 }).copied()
     }
 
     /// A payload has come another way: the current group is void.
@@ -137,6 +144,8 @@ struct Duel {
     group: u32,
     /// No trial is given up as slow before it has timed a group.
     patient: bool,
+    /// Groups are parts of bursts: what has piled up makes some of them fast.
+    partial: bool,
     paces: [Pace; 2],
     /// The current way is the second.
     second: bool,
@@ -146,8 +155,8 @@ struct Duel {
 }
 
 impl Duel {
-    fn new(group: u32, patient: bool) -> Self {
-        Self { group, patient, paces: Default::default(), second: false, count: 0, round: FIRST_ROUND }
+    fn new(group: u32, patient: bool, partial: bool) -> Self {
+        Self { group, patient, partial, paces: Default::default(), second: false, count: 0, round: FIRST_ROUND }
     }
 
     /// Payloads of a round before its trial, when the current way has been timed, and with it.
@@ -167,10 +176,12 @@ impl Duel {
         self.is_trying() != self.second
     }
 
-    /// A few payloads come: so many groups of the current way, then the trial.
-    const fn begin_visit(&mut self, groups: u32) {
+    /// A few payloads come: some groups of the current way, then the trial. Those of the visit
+    /// before were long ago.
+    fn begin_visit(&mut self) {
+        self.paces = Default::default();
         let (before, _) = self.before_and_after_trial();
-        self.count = before - groups * self.group - 1;
+        self.count = before - FIRST_GROUPS * self.group - 1;
     }
 
     /// No more come.
@@ -235,7 +246,8 @@ impl Duel {
 
     /// The times of the current way and of the other one.
     fn current_and_tried(&self) -> (Option<u64>, Option<u64>) {
-        (self.current().time(), self.paces[usize::from(!self.second)].time())
+        let tried = &self.paces[usize::from(!self.second)];
+        (self.current().time(self.partial), tried.time(self.partial))
     }
 
     /// Whether the trial is so slow that more payloads tell nothing.
@@ -249,7 +261,6 @@ impl Duel {
 /// The receiver's choice for a class of sizes on a link.
 #[derive(Debug)]
 pub(crate) struct Chooser {
-    long: bool,
     /// Both sides copy, or the receiver reads.
     lent: Duel,
     /// The receiver reads at once, or stays behind.
@@ -266,9 +277,8 @@ impl Chooser {
     #[inline(never)]
     pub(crate) fn new(long: bool) -> Self {
         Self {
-            long,
-            lent: Duel::new(group(long), false),
-            pooled: Duel::new(pooled_group(long), true),
+            lent: Duel::new(group(long), false, false),
+            pooled: Duel::new(pooled_group(long), true, long),
             was_lent: false,
             alone: 0,
         }
@@ -282,7 +292,7 @@ impl Chooser {
     /// The way of the next payload that comes through the pool.
     pub(crate) fn next_pooled(&mut self) -> Way {
         if core::mem::take(&mut self.was_lent) {
-            self.pooled.begin_visit(first_groups(self.long));
+            self.pooled.begin_visit();
         }
         if self.pooled.next() { Way::Behind } else { Way::Pool }
     }
@@ -330,27 +340,7 @@ impl Chooser {
 
     /// The sender asks anew: forgets how fast the ways without the pool were.
     pub(crate) fn try_again(&mut self) {
-        self.lent = Duel::new(self.lent.group, false);
-    }
-}
-
-/// The sender's count of the payloads of a class: some of each round go through the pool.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sent(u32);
-
-impl Sent {
-    /// Counts a payload.
-    pub(crate) const fn add(&mut self) {
-        self.0 = if self.0 == ROUND { 0 } else { self.0 + 1 };
-    }
-
-    /// Whether the next payload is to go through the pool, for the receiver to compare. Of `long`
-    /// ones, which few programs send many of, the first do not.
-    pub(crate) const fn is_for_pool(self, long: bool) -> bool {
-        let turn = if long { ROUND / 32 } else { 0 };
-        // One more than a visit: the sender counts an offer after it has lent it, so that one which
-        // reaches the turn did not take the pool.
-        turn <= self.0 && self.0 <= turn + visit(long)
+        self.lent = Duel::new(self.lent.group, false, false);
     }
 }
 
@@ -367,7 +357,7 @@ mod tests {
         let mut now = Instant::from_nanos(1);
         let mut ways = Vec::new();
         for at in 0..payloads {
-            sent.add();
+            sent.add(long);
             if !granted {
                 more -= 1;
                 if more == 0 {
@@ -517,7 +507,7 @@ mod tests {
         for at in 0..2 * 2000 {
             let (chooser, sent, granted) = &mut sides[at % 2];
             if at % 2 == 0 || at > 2 * 1000 {
-                sent.add();
+                sent.add(true);
             }
             let is_lent = *granted && !sent.is_for_pool(true);
             let way = if is_lent { chooser.next_lent() } else { chooser.next_pooled() };

@@ -28,7 +28,7 @@ pub use mode::CmaMode;
 pub(crate) use outcome::Outcome;
 
 /// Large payloads after which asking for permission pays, and the pool has had its first turn.
-const ASK_AFTER: u32 = 140;
+const ASK_AFTER: u32 = 204;
 /// The same before asking again after a refusal, the first time and at most; it doubles each time.
 const ASK_AGAIN_AFTER: u32 = 4096;
 const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
@@ -259,7 +259,7 @@ impl Cma {
             self.cold = self.cold.saturating_sub(len);
             return false;
         }
-        self.sent[Classes::index(len)].add();
+        self.sent[Classes::index(len)].add(len >= LONG);
         match &mut self.permission {
             CmaPermission::Requested => false,
             CmaPermission::Yes { classes, .. } if *classes == Classes::ALL => false,
