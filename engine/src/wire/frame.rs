@@ -438,6 +438,12 @@ impl Frame {
         }
     }
 
+    /// Whether the frame carries the whole of a message.
+    #[inline]
+    pub fn is_eager(header: &[u8]) -> bool {
+        header.first() == Some(&EAGER)
+    }
+
     /// Whether the frame carries bytes of a one-sided operation: those of a write, or what a read
     /// or an atomic operation returns.
     #[inline]

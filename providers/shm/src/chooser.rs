@@ -78,6 +78,8 @@ struct Pace {
     groups: [u64; GROUPS],
     /// How many groups have been timed.
     timed: usize,
+    /// They were timed long ago: the next one replaces them all.
+    is_old: bool,
     /// When the current group began, its payloads so far, and their bytes.
     began: Option<Instant>,
     count: u32,
@@ -86,15 +88,19 @@ struct Pace {
 
 impl Pace {
     /// A payload has arrived. True if it ends a group of that many.
-    fn note(&mut self, now: Instant, len: usize, group: u32) -> bool {
+    fn note(&mut self, now: impl FnOnce() -> Instant, len: usize, group: u32) -> bool {
         let Some(began) = self.began else {
-            (self.began, self.count, self.bytes) = (Some(now), 0, 0);
+            (self.began, self.count, self.bytes) = (Some(now()), 0, 0);
             return false;
         };
         self.count += 1;
         self.bytes += len as u64;
         let ended = self.count == group;
         if ended {
+            let now = now();
+            if core::mem::take(&mut self.is_old) {
+                self.timed = 0;
+            }
             self.groups[self.timed % GROUPS] = self.since(began, now);
             self.timed += 1;
             (self.began, self.count, self.bytes) = (Some(now), 0, 0);
@@ -109,8 +115,8 @@ impl Pace {
     }
 
     /// The same once the group tells something.
-    fn so_far(&self, now: Instant) -> Option<u64> {
-        self.began.filter(|_| self.count >= TELLING).map(|began| self.since(began, now))
+    fn so_far(&self, now: impl FnOnce() -> Instant) -> Option<u64> {
+        self.began.filter(|_| self.count >= TELLING).map(|began| self.since(began, now()))
     }
 
     /// Nanoseconds per MiB in the latest groups. In the fastest of them, as the others may have been
@@ -179,7 +185,7 @@ impl Duel {
     /// A few payloads come: some groups of the current way, then the trial. Those of the visit
     /// before were long ago.
     fn begin_visit(&mut self) {
-        self.paces = Default::default();
+        self.paces.iter_mut().for_each(|pace| pace.is_old = true);
         let (before, _) = self.before_and_after_trial();
         self.count = before - FIRST_GROUPS * self.group - 1;
     }
@@ -209,9 +215,9 @@ impl Duel {
 
     /// A payload has arrived that way. Returns whether it ends a group, and whether it ends a
     /// trial.
-    fn note(&mut self, second: bool, now: Instant, len: usize) -> (bool, bool) {
+    fn note(&mut self, second: bool, now: impl Fn() -> Instant, len: usize) -> (bool, bool) {
         self.paces[usize::from(!second)].interrupt();
-        let ended = self.paces[usize::from(second)].note(now, len, self.group);
+        let ended = self.paces[usize::from(second)].note(&now, len, self.group);
         let was_trying = self.is_trying();
         self.count += 1;
         let (before, after) = self.before_and_after_trial();
@@ -251,7 +257,7 @@ impl Duel {
     }
 
     /// Whether the trial is so slow that more payloads tell nothing.
-    fn trial_is_hopeless(&mut self, now: Instant) -> bool {
+    fn trial_is_hopeless(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let (current, tried) = self.current_and_tried();
         let tried = tried.or_else(|| if self.patient { None } else { self.tried().so_far(now) });
         current.zip(tried).is_some_and(|(current, tried)| tried / 5 > current / 4)
@@ -297,8 +303,9 @@ impl Chooser {
         if self.pooled.next() { Way::Behind } else { Way::Pool }
     }
 
-    /// A payload has arrived that way. True if the pool turns out to be faster than the others.
-    pub(crate) fn note(&mut self, way: Way, now: Instant, len: usize) -> bool {
+    /// A payload has arrived that way. True if the pool turns out to be faster than the others. The
+    /// clock is read where it counts only: that takes as long as to copy some hundred bytes.
+    pub(crate) fn note(&mut self, way: Way, now: impl Fn() -> Instant, len: usize) -> bool {
         let is_lent = matches!(way, Way::Read | Way::Both);
         if is_lent {
             self.pooled.interrupt();
@@ -369,7 +376,7 @@ mod tests {
             let way = if is_lent { chooser.next_lent() } else { chooser.next_pooled() };
             now = now + Duration::from_nanos(time(at, way));
             ways.push(way);
-            if chooser.note(way, now, len) && granted {
+            if chooser.note(way, || now, len) && granted {
                 (granted, more) = (false, ROUND);
             }
         }
@@ -481,7 +488,7 @@ mod tests {
             // As if it were faster.
             let time = if way == Way::Behind { 3_000 } else { 5_000 + u64::from(at % 7) };
             now = now + Duration::from_nanos(time);
-            chooser.note(way, now, 64 << 10);
+            chooser.note(way, || now, 64 << 10);
         }
         assert!((ALONE..8 * ALONE).contains(&behind), "{behind}");
     }
@@ -512,7 +519,7 @@ mod tests {
             let is_lent = *granted && !sent.is_for_pool(true);
             let way = if is_lent { chooser.next_lent() } else { chooser.next_pooled() };
             now = now + Duration::from_nanos(cost(&[way], times));
-            *granted &= !chooser.note(way, now, 256 << 10);
+            *granted &= !chooser.note(way, || now, 256 << 10);
         }
         assert_eq!(sides.map(|(_, _, granted)| granted), [false; 2], "both take the pool");
     }
@@ -571,7 +578,7 @@ mod tests {
                     let mut trip = |side: &mut Chooser| {
                         let way = side.next_lent();
                         now = now + Duration::from_nanos(time(way));
-                        side.note(way, now, 1 << 20);
+                        side.note(way, || now, 1 << 20);
                         way
                     };
                     ways.push(trip(&mut sides[0]));

@@ -35,11 +35,13 @@ const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
 /// Payloads of this length and more are hardly ever faster through the pool, so permission for them
 /// is asked for at once.
 const LONG: usize = 256 << 10;
-/// The smallest payload that may use cross-memory attach: messages up to its length are eager
-/// everywhere.
-const LEAST: usize = 32 << 10;
+/// The smallest payload that may use cross-memory attach.
+const LEAST: usize = 16 << 10;
+/// The smallest payload for which a receiver may stay behind its sender: streams of shorter ones are
+/// as fast without, and the trials leave some of them slower.
+const LEAST_BEHIND: usize = 32 << 10;
 /// Classes of sizes: from [`LEAST`] on, each twice as long as the one before, the last without end.
-const CLASSES: usize = 7;
+const CLASSES: usize = 8;
 /// The most payloads that are lent at a time; the next ones go through the pool.
 const MOST_LENT: usize = 1024;
 /// The most outcomes that may wait for room: more than a peer lends at a time.
@@ -56,7 +58,7 @@ const REFUSALS: u32 = 8;
 pub(crate) struct Classes(u8);
 
 impl Classes {
-    const ALL: Self = Self((1 << CLASSES) - 1);
+    const ALL: Self = Self(u8::MAX >> (8 - CLASSES));
 
     /// The class of a size of at least [`LEAST`].
     fn index(len: usize) -> usize {
@@ -108,7 +110,8 @@ pub(crate) enum Kind {
     Offer,
     /// One that need not keep its order with other frames: later, through the pool.
     Unordered,
-    /// One of a one-sided operation that must: through the bounce buffer, before all behind it.
+    /// One of a one-sided operation or of an eager message, which must: through the bounce buffer,
+    /// before all behind it.
     Ordered,
 }
 
@@ -117,7 +120,7 @@ impl Kind {
     pub(crate) fn of(header: &[u8], len: usize) -> Option<Self> {
         match () {
             () if Frame::is_unordered(header, len) => Some(Self::Unordered),
-            () if Frame::is_access(header) => Some(Self::Ordered),
+            () if Frame::is_access(header) || Frame::is_eager(header) => Some(Self::Ordered),
             () => None,
         }
     }
@@ -502,7 +505,7 @@ impl Cma {
 
     /// Takes note of when a large payload arrived, and how. If the pool is faster for its class,
     /// returns the classes that this side still reads.
-    pub(crate) fn note(&mut self, way: Way, now: Instant, len: usize) -> Option<Classes> {
+    pub(crate) fn note(&mut self, way: Way, now: impl Fn() -> Instant, len: usize) -> Option<Classes> {
         let is_pool_faster = self.chooser(len).note(way, now, len);
         if !is_pool_faster || self.how != CmaMode::IfFaster || !self.reading.granted.has(len) {
             return None;
@@ -516,7 +519,10 @@ impl Cma {
         match self.how {
             CmaMode::Close => Way::Pool,
             CmaMode::Behind => Way::Behind,
-            _ => self.chooser(len).next_pooled(),
+            _ => match self.chooser(len).next_pooled() {
+                Way::Behind if len < LEAST_BEHIND => Way::Pool,
+                way => way,
+            },
         }
     }
 

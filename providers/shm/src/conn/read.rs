@@ -350,7 +350,7 @@ impl Conn {
         }
         let Coming { target, total, .. } = self.receiver.coming.take()?;
         if is_large(total) {
-            let left = self.cma.note(way, ofi_os::clock::now(), total);
+            let left = self.cma.note(way, ofi_os::clock::now, total);
             left.into_iter().for_each(|left| self.sender.queue(Out::Permission(left, false)));
         }
         target

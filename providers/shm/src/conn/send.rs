@@ -1,6 +1,7 @@
 //! The sending half of a link: fills its ring and its pool, as far as there is room; the rest
 //! waits.
 
+use super::Conn;
 use super::bounce::BounceSender;
 use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
@@ -11,7 +12,7 @@ use crate::fifo_allocator::{FifoAllocator, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{Payload, RecvTarget, Token};
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
 use ofi_sync::lines::{BODY, SlotWriter, Writer};
@@ -532,6 +533,14 @@ impl Sender {
         let line = if kind == Kind::Offer { KIND_OFFER } else { KIND_DIRECT };
         self.writer.write(head(line, header.len(), len), &body);
         true
+    }
+}
+
+impl Conn {
+    /// Whether the payload of that frame may stay here until the other side reads it. An eager
+    /// message, which is done as soon as the pool has it, waits only for a side that polls.
+    pub(crate) fn may_keep(&self, header: &Header) -> bool {
+        !Frame::is_eager(header) || self.presence.is_attentive()
     }
 }
 

@@ -11,7 +11,7 @@ use ofi_engine::wire::frame::{AckMode, Frame, Header, MessageInfo, Violation};
 use ofi_engine::wire::one_sided::RemoteAddr;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process;
-use ofi_sync::lines::{LINES, News, Reader};
+use ofi_sync::lines::{LINES, News, Reader, SleepState};
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -437,6 +437,18 @@ fn a_receiver_that_sleeps_is_told_of_the_senders_part() {
     assert_eq!(window.claim(words), Ok(None), "the sender has come first");
     assert!(window.outcome(words) == Some(true) && target[part.end..] == bytes[part.end..]);
     assert!(ends.from.must_notify);
+}
+
+#[test]
+fn an_eager_message_is_kept_only_for_a_side_that_polls() {
+    let ends = Ends::new();
+    let info = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false, group: false };
+    let eager = Frame::Eager { id: 0, info }.encode();
+    let others = [Kind::Offer, Kind::Unordered, Kind::Ordered].map(|kind| header_of(LEN, kind));
+    assert_eq!(Kind::of(&eager, SHORT), Some(Kind::Ordered));
+    assert!(ends.from.may_keep(&eager) && others.iter().all(|header| ends.from.may_keep(header)));
+    ends.to.presence.announce(SleepState::asleep(false, false));
+    assert!(!ends.from.may_keep(&eager) && others.iter().all(|header| ends.from.may_keep(header)));
 }
 
 #[test]

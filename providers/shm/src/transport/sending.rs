@@ -107,7 +107,7 @@ impl ShmTransport {
         let Self { conns, control, budget, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let may_lend = is_large(len) && !payload.inject && !conn.cma.is_for_pool(len);
+        let may_lend = is_large(len) && !payload.inject && !conn.cma.is_for_pool(len) && conn.may_keep(header);
         let token = Some(payload.token);
         let mut large = Large { header: *header, buffer, from, len, done: 0, token, may_lend };
         let sent = if waits { Ok(false) } else { conn.sender.send_large(&mut large, budget) };
@@ -167,7 +167,7 @@ impl ShmTransport {
             // It may be lent when its turn comes.
             return false;
         }
-        let kind = Kind::of(header, payload.len);
+        let kind = Kind::of(header, payload.len).filter(|_| conn.may_keep(header));
         if !kind.is_some_and(|kind| conn.sender.send_cma(&mut conn.cma, header, payload, kind)) {
             return false;
         }

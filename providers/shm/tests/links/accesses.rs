@@ -8,7 +8,8 @@ use ofi_shm::seam as seam_of_shm;
 const KEY: u64 = 7;
 const ROOM: usize = 3 << 20;
 /// The last and the longest take more than one frame.
-const SIZES: [usize; 8] = [1000, 32 << 10, (32 << 10) + 1, 65_536, 200_003, 300_000, (1 << 20) - 3, (2 << 20) + 77];
+const SIZES: [usize; 9] =
+    [1000, 16 << 10, 32 << 10, (32 << 10) + 1, 65_536, 200_003, 300_000, (1 << 20) - 3, (2 << 20) + 77];
 
 /// Bytes that tell where they are and which operation they are of.
 fn bytes_of(number: usize, len: usize) -> Vec<u8> {

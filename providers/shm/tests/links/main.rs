@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod accesses;
+mod eager;
 
 type Ep = Endpoint<ShmTransport, Park>;
 type Side = ofi_rig::Side<ShmTransport>;

@@ -137,7 +137,7 @@ impl Conn {
             self.lost = true;
             return Ok(());
         }
-        if let Some(left) = self.cma.note(way, ofi_os::clock::now(), len) {
+        if let Some(left) = self.cma.note(way, ofi_os::clock::now, len) {
             self.sender.queue(Out::Permission(left, false));
         }
         if kind == Kind::Offer && !self.sender.has_room_for_line() {
