@@ -82,8 +82,8 @@ fn memory_that_is_unmapped_under_way_costs_its_message_alone() {
     let (mut a, mut b, to_b) = open_pair(CmaMode::Read);
     for (place, is_posted) in [(120, true), (121, false)] {
         let memory = map_far_away(place, LEN);
-        // SAFETY: the test unmaps it before the send has completed, on purpose: only the other side's
-        // system call reads it.
+        // SAFETY: the test unmaps it before the send has completed, on purpose: only the other
+        // side's system call reads it.
         let span = unsafe { Span::new(memory, LEN) };
         let posted = is_posted.then(|| b.receive(FiAddr::UNSPEC, 5, LEN));
         let sent = a.post(Message::lent(to_b, Buffer::One(span)).tagged(5));
