@@ -60,8 +60,8 @@ const fn trial(group: u32) -> u32 {
     2 * group + WINDOWS
 }
 
-/// Groups of the pool's current way that a visit begins with. The first one is slow, as its memory is
-/// in no cache, or fast, as the sender copied its first payloads while others were still lent.
+/// Groups of the pool's current way that a visit begins with. The first one is slow, as its memory
+/// is in no cache, or fast, as the sender copied its first payloads while others were still lent.
 const FIRST_GROUPS: u32 = 2;
 
 /// Payloads that the sender sends through the pool for comparison: these groups, and one of the
@@ -119,8 +119,9 @@ impl Pace {
         self.began.filter(|_| self.count >= TELLING).map(|began| self.since(began, now()))
     }
 
-    /// Nanoseconds per MiB in the latest groups. In the fastest of them, as the others may have been
-    /// interrupted, unless these are `partial`: in the one in the middle then, or the later of two.
+    /// Nanoseconds per MiB in the latest groups. In the fastest of them, as the others may have
+    /// been interrupted, unless these are `partial`: in the one in the middle then, or the later of
+    /// two.
     fn time(&self, partial: bool) -> Option<u64> {
         let timed = self.timed.min(GROUPS);
         let mut groups = self.groups;

@@ -37,8 +37,8 @@ const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
 const LONG: usize = 256 << 10;
 /// The smallest payload that may use cross-memory attach.
 const LEAST: usize = 16 << 10;
-/// The smallest payload for which a receiver may stay behind its sender: streams of shorter ones are
-/// as fast without, and the trials leave some of them slower.
+/// The smallest payload for which a receiver may stay behind its sender: streams of shorter ones
+/// are as fast without, and the trials leave some of them slower.
 const LEAST_BEHIND: usize = 32 << 10;
 /// Classes of sizes: from [`LEAST`] on, each twice as long as the one before, the last without end.
 const CLASSES: usize = 8;

@@ -64,9 +64,9 @@ fn share_of_sender(free: u16, len: usize) -> u16 {
     share.max(least_of(len)).min(most_of(len)).min(free)
 }
 
-/// The part of a payload that the receiver claims first. It follows what makes both sides end at the
-/// same time, and then stays: each change moves lines of both buffers from one core's cache to the
-/// other's.
+/// The part of a payload that the receiver claims first. It follows what makes both sides end at
+/// the same time, and then stays: each change moves lines of both buffers from one core's cache to
+/// the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     /// In 64ths.

@@ -23,9 +23,9 @@ const LAST_PART: Duration = Duration::from_secs(5);
 
 /// Looks at a sender that is writing its last part, before the caller does something else.
 const SPINS: u32 = 50;
-/// Looks for a sender that may be about to come, before this side claims the rest of a payload. If it
-/// did so at once, the two sides would copy other parts of a buffer each time, and the lines of the
-/// buffer would move between their caches.
+/// Looks for a sender that may be about to come, before this side claims the rest of a payload. If
+/// it did so at once, the two sides would copy other parts of a buffer each time, and the lines of
+/// the buffer would move between their caches.
 const PATIENCE: u32 = 25;
 
 /// A payload in the sender's memory: its loan ([`cma::CmaLoan`]), on this side.
@@ -189,8 +189,8 @@ impl Receiver {
         can_end || self.next_to_copy(&words, true).is_some() || has_piece()
     }
 
-    /// The payload of which this side is to copy a part next. It leaves the rest of one to the sender
-    /// until it has `waited` for it, and as long as the sender is writing one before.
+    /// The payload of which this side is to copy a part next. It leaves the rest of one to the
+    /// sender until it has `waited` for it, and as long as the sender is writing one before.
     fn next_to_copy<'a>(&self, words: impl Fn(u32) -> Words<'a>, waited: bool) -> Option<usize> {
         // What is claimed first: meanwhile the sender comes for the rest.
         let claimed = self.borrowed.iter().position(|payload| matches!(payload.own, Own::Claimed(_)));
