@@ -54,7 +54,7 @@ const fn pooled_group(long: bool) -> u32 {
     if long { 14 } else { 64 }
 }
 
-/// Payloads of a trial: the chooser times two groups and takes the faster one. The first payload
+/// Payloads of a trial: the chooser times two groups (see [`Pace::time`]). The first payload
 /// only starts the clock, and before it those end whose windows are open already.
 const fn trial(group: u32) -> u32 {
     2 * group + WINDOWS
@@ -339,6 +339,10 @@ impl Chooser {
     }
 
     fn pool_is_faster(&self) -> bool {
+        if self.pooled.partial && self.pooled.current().timed < 2 {
+            // One that was fast may have found all piled up.
+            return false;
+        }
         let (current, tried) = self.lent.current_and_tried();
         // If the other side cannot write here, all that it lends is read.
         let lent = current.or(tried);

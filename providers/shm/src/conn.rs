@@ -67,6 +67,9 @@ pub(crate) struct Conn {
     notified: u64,
     /// Distinguishes the links that have the same slot one after the other.
     pub(crate) serial: u64,
+    /// Eager messages may wait here for the other side. Not those of a connected endpoint: what has
+    /// not been taken ends with fi_shutdown, and with it the link before what comes behind.
+    pub(crate) keeps_eager: bool,
     pub(crate) sender: Sender,
     receiver: Receiver,
     pub(crate) presence: Presence,
@@ -83,6 +86,7 @@ impl Conn {
             must_notify: false,
             notified: 0,
             serial: 0,
+            keeps_eager: false,
             sender: Sender::new(&region, side)?,
             receiver: Receiver::new(&region, side.other()),
             presence: Presence::new(region, side),

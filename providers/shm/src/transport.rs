@@ -269,7 +269,7 @@ pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, control: &ControlChannel,
     let mut budget = 0;
     // The memory is fresh, so there is room. An initiator that wrote over it still learns of the
     // end.
-    let _ = conn.sender.send_waiting(&mut conn.cma, orders, &mut budget, |_| ());
+    let _ = conn.sender.send_waiting(&mut conn.cma, (orders, false), &mut budget, |_| ());
     conn.presence.leave();
     if conn.presence.must_wake(News::Line) {
         drop(control.wake(&conn.peer.name));

@@ -50,6 +50,8 @@ pub(super) struct Receiver {
     coming: Option<Coming>,
     /// The payloads that come out of the sender's memory.
     borrowed: VecDeque<Borrowed>,
+    /// It has not come for the last of those that had a window: it does something else.
+    is_sender_away: bool,
     bounce: BounceReceiver,
     distance: Distance,
 }
@@ -64,6 +66,7 @@ impl Receiver {
             pool,
             coming: None,
             borrowed: VecDeque::new(),
+            is_sender_away: false,
             bounce: BounceReceiver::new(region.bounce(writer)),
         }
     }

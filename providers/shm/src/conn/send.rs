@@ -399,14 +399,14 @@ impl Sender {
     pub(crate) fn send_waiting(
         &mut self,
         cma: &mut Cma,
-        orders: bool,
+        (orders, may_keep_eager): (bool, bool),
         budget: &mut usize,
         mut ended: impl FnMut(Kept),
     ) -> Result<bool, Violation> {
         let (mut any, passed) = self.bounce.pass();
         passed.and_then(|large| Out::Large(large).into_kept()).into_iter().for_each(&mut ended);
         while let Some(out) = self.out.pop_front() {
-            let Some(mut out) = self.lend_waiting(cma, out) else {
+            let Some(mut out) = self.lend_waiting(cma, out, may_keep_eager) else {
                 any = true;
                 continue;
             };
@@ -492,12 +492,13 @@ impl Sender {
 
     /// Lends a payload whose turn has come, if the other side may read it. Otherwise returns what
     /// it was given. Without this, all payloads behind one that waits for the pool would take it.
-    fn lend_waiting(&mut self, cma: &mut Cma, out: Out) -> Option<Out> {
+    fn lend_waiting(&mut self, cma: &mut Cma, out: Out, may_keep_eager: bool) -> Option<Out> {
         let mut large = match out {
             Out::Large(large) if large.may_lend && large.done == 0 => large,
             other => return Some(other),
         };
-        let (Some(token), Some(kind)) = (large.token, Kind::of(&large.header, large.len)) else {
+        let kind = Kind::of(&large.header, large.len).filter(|_| may_keep_eager || !Frame::is_eager(&large.header));
+        let (Some(token), Some(kind)) = (large.token, kind) else {
             return Some(Out::Large(large));
         };
         let at = cma.place_if_permitted(&large.buffer, large.from, large.len);
@@ -537,10 +538,10 @@ impl Sender {
 }
 
 impl Conn {
-    /// Whether the payload of that frame may stay here until the other side reads it. An eager
-    /// message, which is done as soon as the pool has it, waits only for a side that polls.
-    pub(crate) fn may_keep(&self, header: &Header) -> bool {
-        !Frame::is_eager(header) || self.presence.is_attentive()
+    /// Whether eager messages may stay here until the other side reads them. They are done as soon
+    /// as the pool has them, so they wait only for a side that does not sleep.
+    pub(crate) fn may_keep_eager(&self) -> bool {
+        self.keeps_eager && self.presence.is_attentive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Payloads that both sides copy, with a sender that takes each step when the test says so.
 
-use super::line::{KIND_OUTCOME, KIND_WINDOW};
+use super::line::{KIND_DIRECT, KIND_OUTCOME, KIND_POOLED, KIND_WINDOW};
 use super::{Conn, Kept, Large, Out, Peer, ReadError, State};
 use crate::cma::{Cma, CmaMode, Kind, LAST_WORD, Outcome};
 use crate::region::{BOUNCE_LEN, Region, Side};
@@ -226,7 +226,8 @@ fn send_waiting(side: &mut Conn) -> Vec<Event> {
         Kept::Target(RecvTarget { buffer: Buffer::Owned(bytes), .. }) => seen.push(Event::Arrived(bytes)),
         Kept::Target(_) => panic!("another buffer than the target's"),
     };
-    side.sender.send_waiting(&mut side.cma, true, &mut 0, ended).unwrap();
+    let terms = (true, side.may_keep_eager());
+    side.sender.send_waiting(&mut side.cma, terms, &mut 0, ended).unwrap();
     seen
 }
 
@@ -441,14 +442,26 @@ fn a_receiver_that_sleeps_is_told_of_the_senders_part() {
 
 #[test]
 fn an_eager_message_is_kept_only_for_a_side_that_polls() {
-    let ends = Ends::new();
+    const SIZE: usize = 16 << 10;
     let info = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false, group: false };
     let eager = Frame::Eager { id: 0, info }.encode();
-    let others = [Kind::Offer, Kind::Unordered, Kind::Ordered].map(|kind| header_of(LEN, kind));
-    assert_eq!(Kind::of(&eager, SHORT), Some(Kind::Ordered));
-    assert!(ends.from.may_keep(&eager) && others.iter().all(|header| ends.from.may_keep(header)));
-    ends.to.presence.announce(SleepState::asleep(false, false));
-    assert!(!ends.from.may_keep(&eager) && others.iter().all(|header| ends.from.may_keep(header)));
+    assert_eq!(Kind::of(&eager, SIZE), Some(Kind::Ordered));
+    for (connected, asleep, expected) in
+        [(false, false, KIND_DIRECT), (false, true, KIND_POOLED), (true, false, KIND_POOLED)]
+    {
+        let mut ends = Ends::new();
+        ends.from.keeps_eager = !connected;
+        if asleep {
+            ends.to.presence.announce(SleepState::asleep(false, false));
+        }
+        // One that has waited for room.
+        let (buffer, token) = (Buffer::Owned(vec![5; SIZE]), Some(Token(1)));
+        let large = Large { header: eager, buffer, from: 0, len: SIZE, done: 0, token, may_lend: true };
+        ends.from.sender.queue(Out::Large(large));
+        ends.send_waiting();
+        let (head, _) = Reader::new(ends.region.ring(Side::Initiator)).read().unwrap();
+        assert_eq!(head >> 40, expected, "{connected} {asleep}");
+    }
 }
 
 #[test]

@@ -168,6 +168,7 @@ impl PollSchedule {
 impl ShmTransport {
     pub(super) fn insert(&mut self, mut conn: Conn) -> usize {
         conn.cma = Cma::new(self.settings.cma, self.settings.pool);
+        conn.keeps_eager = !self.settings.to_passive;
         conn.serial = self.probes.add(self.conns.vacant_key(), ofi_os::clock::now());
         let slot = self.conns.insert(conn);
         let rank = self.schedule.push(slot);

@@ -6,7 +6,7 @@ use crate::conn::{Conn, INLINE, Large, Out, State};
 use crate::control::ControlChannel;
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{LinkId, Payload, Submitted};
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::lines::News;
 
@@ -28,7 +28,8 @@ impl ShmTransport {
             return false;
         }
         let ended = |kept| undelivered.add_ended(slot, kept);
-        match conn.sender.send_waiting(&mut conn.cma, sleep.orders(), budget, ended) {
+        let terms = (sleep.orders(), conn.may_keep_eager());
+        match conn.sender.send_waiting(&mut conn.cma, terms, budget, ended) {
             Ok(any) => {
                 if any {
                     Self::wake(conn, News::Line, control);
@@ -107,7 +108,7 @@ impl ShmTransport {
         let Self { conns, control, budget, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let may_lend = is_large(len) && !payload.inject && !conn.cma.is_for_pool(len) && conn.may_keep(header);
+        let may_lend = is_large(len) && !payload.inject && !conn.cma.is_for_pool(len);
         let token = Some(payload.token);
         let mut large = Large { header: *header, buffer, from, len, done: 0, token, may_lend };
         let sent = if waits { Ok(false) } else { conn.sender.send_large(&mut large, budget) };
@@ -167,7 +168,7 @@ impl ShmTransport {
             // It may be lent when its turn comes.
             return false;
         }
-        let kind = Kind::of(header, payload.len).filter(|_| conn.may_keep(header));
+        let kind = Kind::of(header, payload.len).filter(|_| !Frame::is_eager(header) || conn.may_keep_eager());
         if !kind.is_some_and(|kind| conn.sender.send_cma(&mut conn.cma, header, payload, kind)) {
             return false;
         }

@@ -40,15 +40,35 @@ fn they_are_read_out_of_the_senders_memory() {
 fn unexpected_ones_keep_their_order_with_short_ones() {
     let (mut a, mut b, to_b) = open_pair(CmaMode::Read);
     for len in SIZES {
+        let before = copies::bytes_read();
         let lens = [len, 8, len, 0, len];
         let sent = lens.map(|len| a.send(to_b, 1, bytes_of(len)));
         expect(&RealTime, &mut [&mut a, &mut b], "the sends", |sides| sent.iter().all(|one| sides[0].is_done(*one)));
+        assert_eq!(copies::bytes_read() - before, 3 * len);
         let got = lens.map(|_| b.receive(FiAddr::UNSPEC, 1, 32 << 10));
         expect(&RealTime, &mut [&mut a, &mut b], "the receives", |sides| got.iter().all(|one| sides[1].is_done(*one)));
         for (context, len) in got.into_iter().zip(lens) {
             let ended = b.take(context).remove(0);
             assert_eq!(len_of(&ended.outcome), len);
             assert!(ended.bytes[..len] == bytes_of(len), "other bytes came than were sent");
+        }
+    }
+}
+
+#[test]
+fn receives_that_are_too_short_take_what_fits() {
+    for mode in [CmaMode::Read, CmaMode::Both] {
+        let (mut a, mut b, to_b) = open_pair(mode);
+        for room in [0, 1, 8, 5000, 19_999] {
+            let got = b.receive(FiAddr::UNSPEC, 1, room);
+            let sent = a.send(to_b, 1, bytes_of(20_000));
+            expect(&RealTime, &mut [&mut a, &mut b], "a message", |sides| {
+                sides[0].is_done(sent) && sides[1].outcome(got).is_some()
+            });
+            let ended = b.take(got).remove(0);
+            let failure = ended.outcome.expect_err("a message that does not fit");
+            assert_eq!(failure.errno, Errno::ETRUNC);
+            assert!(ended.bytes[..room] == bytes_of(room), "{mode:?} {room}");
         }
     }
 }

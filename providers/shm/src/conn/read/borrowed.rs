@@ -39,8 +39,8 @@ pub(super) struct Borrowed {
     pub(super) kind: Kind,
     /// The sender copies a part of it; `None`: this side reads it alone.
     window: Option<OpenWindow>,
-    /// Others with windows were arriving when this one's opened, so that the sender comes later.
-    is_behind: bool,
+    /// This side looks for the sender before it claims the rest.
+    is_patient: bool,
     /// This side had nothing to do but wait for the sender's part.
     has_waited: bool,
     own: Own,
@@ -198,7 +198,7 @@ impl Receiver {
             let mut is_near = !waited;
             self.borrowed.iter().position(|payload| {
                 let is_taken = |window: &OpenWindow| window.is_taken(words(window.number()));
-                let is_left = is_near && (payload.is_behind || payload.len <= SHORT);
+                let is_left = is_near && payload.is_patient;
                 is_near |= payload.is_written(&words);
                 payload.own.can_copy() && (!is_left || payload.window.as_ref().is_none_or(is_taken))
             })
@@ -247,9 +247,11 @@ impl Conn {
             let is_free = self.receiver.has_window_for(*place);
             is_free && self.presence.is_attentive() && self.sender.has_room_for_line()
         });
+        // If others are arriving, the sender comes for them first.
         let is_behind = !self.receiver.borrowed.is_empty();
+        let is_patient = len <= SHORT && (is_behind || !self.receiver.is_sender_away);
         let (window, has_waited, own) = (None, false, Own::Open);
-        let mut payload = Borrowed { number, from, len, target, kind, window, is_behind, has_waited, own, last };
+        let mut payload = Borrowed { number, from, len, target, kind, window, is_patient, has_waited, own, last };
         if let Some(place) = place {
             let (words, body) = (self.presence.own_window(place), payload.last.body_of(len));
             let (window, part) = OpenWindow::open(words, place, body, self.cma.share_of(len));
@@ -316,8 +318,8 @@ impl Conn {
     }
 
     /// Copies the next part that this side has claimed, or claims one of what is left of a payload:
-    /// if the sender may be copying others, only once this side has `waited`. False if there is
-    /// nothing to copy.
+    /// of one that it leaves to the sender, only once it has `waited`. False if there is nothing to
+    /// copy.
     fn copy_part(&mut self, waited: bool) -> Result<bool, ReadError> {
         let Some(process) = self.cma.peer() else { return Ok(false) };
         let at = self.receiver.next_to_copy(|number| self.presence.own_window(number), waited);
@@ -332,7 +334,7 @@ impl Conn {
         let words = self.presence.own_window(window.number());
         if matches!(payload.own, Own::Open) {
             // This side has waited once for this one.
-            payload.is_behind = false;
+            payload.is_patient = false;
             payload.own = Own::of(window.claim(words)?);
         }
         let Own::Claimed(part) = &payload.own else { return Ok(true) };
@@ -404,8 +406,11 @@ impl Conn {
             }
             payload.write_last();
         }
-        if payload.window.as_ref().is_some_and(OpenWindow::has_sender) {
-            self.cma.adapt_share(len, payload.has_waited);
+        if let Some(window) = &payload.window {
+            self.receiver.is_sender_away = !window.has_sender();
+            if window.has_sender() {
+                self.cma.adapt_share(len, payload.has_waited);
+            }
         }
         self.end_read(link, payload, is_whole, events)?;
         Ok(Some(len))

@@ -133,7 +133,7 @@ fn a_payload_whose_turn_comes_is_lent_in_its_place() {
     for _ in 0..100 {
         let Conn { sender, cma, .. } = &mut ends.from;
         // The pool may grow.
-        sender.send_waiting(cma, true, &mut (1 << 20), |_| sent.push(Event::Sent)).unwrap();
+        sender.send_waiting(cma, (true, false), &mut (1 << 20), |_| sent.push(Event::Sent)).unwrap();
         ends.to.read(LINK, true, &mut ends.events).unwrap();
     }
     let arrived = || Event::Arrived(bytes[..SHORT].to_vec());
