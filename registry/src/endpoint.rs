@@ -100,8 +100,10 @@ pub fn open_scalable_endpoint<P: LinkProvider, K: LockKind>(
 /// `regions`. The info's capabilities are the context's.
 ///
 /// # Errors
-/// EINVAL for another type of endpoint than that of scalable endpoints.
+/// EINVAL for another type of endpoint than that of scalable endpoints, and for more operations
+/// than the provider's endpoints can have.
 pub fn context_config<P: LinkProvider>(_provider: P, info: &Info, regions: Arc<Regions>) -> Result<Config> {
+    check_sizes(info, P::NAME)?;
     config_of::<P>(info, regions)
 }
 

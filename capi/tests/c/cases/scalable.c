@@ -350,6 +350,11 @@ CASE_OURS(sep_rules)
 	CHECK(fi_rx_context(p.ep, 1, &rx, &ep, NULL) == -FI_EINVAL);
 	tx.inject_size = p.s.info->tx_attr->inject_size + 1;
 	CHECK(fi_tx_context(p.ep, 1, &tx, &ep, NULL) == -FI_EINVAL);
+	/* As many operations as an endpoint cannot have either. */
+	memset(&tx, 0, sizeof(tx));
+	memset(&rx, 0, sizeof(rx));
+	tx.size = rx.size = (size_t) 1 << 40;
+	CHECK(fi_tx_context(p.ep, 1, &tx, &ep, NULL) == -FI_EINVAL && fi_rx_context(p.ep, 1, &rx, &ep, NULL) == -FI_EINVAL);
 	/* Each binds a queue of its own, for its direction, and needs it. */
 	CHECK(fi_enable(p.tx[0]) == -FI_ENOCQ && fi_enable(p.rx[2]) == -FI_ENOCQ);
 	REFUSED("a completion queue or counter for receiving at a transmit context, or for transmitting at a receive context",
