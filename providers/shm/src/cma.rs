@@ -110,8 +110,10 @@ pub(crate) enum Kind {
     Offer,
     /// One that need not keep its order with other frames: later, through the pool.
     Unordered,
-    /// One of a one-sided operation or of an eager message, which must: through the bounce buffer,
-    /// before all behind it.
+    /// That of an eager message, which must: through the bounce buffer, before all behind it.
+    Eager,
+    /// One of a one-sided operation, likewise. A program may look at its last word to see whether
+    /// it is there.
     Ordered,
 }
 
@@ -120,9 +122,15 @@ impl Kind {
     pub(crate) fn of(header: &[u8], len: usize) -> Option<Self> {
         match () {
             () if Frame::is_unordered(header, len) => Some(Self::Unordered),
-            () if Frame::is_access(header) || Frame::is_eager(header) => Some(Self::Ordered),
+            () if Frame::is_eager(header) => Some(Self::Eager),
+            () if Frame::is_access(header) => Some(Self::Ordered),
             () => None,
         }
+    }
+
+    /// Whether the payload arrives before all that is behind it.
+    pub(crate) const fn keeps_order(self) -> bool {
+        matches!(self, Self::Eager | Self::Ordered)
     }
 }
 
@@ -159,7 +167,7 @@ impl CmaLoan {
     const fn window_len(&self) -> usize {
         match self.kind {
             Kind::Ordered => self.len - LAST_WORD,
-            Kind::Offer | Kind::Unordered => self.len,
+            Kind::Offer | Kind::Unordered | Kind::Eager => self.len,
         }
     }
 }
@@ -353,7 +361,7 @@ impl Cma {
     /// Lends a payload to the other side, under the number that [`Self::next_number`] returns.
     pub(crate) fn lend(&mut self, loan: CmaLoan) {
         self.next = loan.number;
-        self.ordered.count += usize::from(loan.kind == Kind::Ordered);
+        self.ordered.count += usize::from(loan.kind.keeps_order());
         self.lent.push_back(loan);
     }
 
@@ -366,13 +374,13 @@ impl Cma {
     pub(crate) fn take_back(&mut self, number: u64, can_end: impl FnOnce(&CmaLoan) -> bool) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
         let loan = can_end(&self.lent[at]).then(|| self.lent.remove(at))??;
-        self.ordered.count -= usize::from(loan.kind == Kind::Ordered);
+        self.ordered.count -= usize::from(loan.kind.keeps_order());
         Some(loan)
     }
 
     /// Ends the loan of an ordered payload that is wanted through the bounce buffer.
     pub(crate) fn take_wanted(&mut self, number: u64) -> Option<CmaLoan> {
-        let loan = self.take_back(number, |loan| loan.kind == Kind::Ordered)?;
+        let loan = self.take_back(number, |loan| loan.kind.keeps_order())?;
         self.ordered.wanted = Some(loan.number);
         Some(loan)
     }

@@ -12,7 +12,7 @@ use crate::fifo_allocator::{FifoAllocator, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{Payload, RecvTarget, Token};
-use ofi_engine::wire::frame::{Frame, Header, Violation};
+use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
 use ofi_sync::lines::{BODY, SlotWriter, Writer};
@@ -497,7 +497,7 @@ impl Sender {
             Out::Large(large) if large.may_lend && large.done == 0 => large,
             other => return Some(other),
         };
-        let kind = Kind::of(&large.header, large.len).filter(|_| may_keep_eager || !Frame::is_eager(&large.header));
+        let kind = Kind::of(&large.header, large.len).filter(|kind| may_keep_eager || *kind != Kind::Eager);
         let (Some(token), Some(kind)) = (large.token, kind) else {
             return Some(Out::Large(large));
         };

@@ -197,6 +197,7 @@ fn header_of(len: usize, kind: Kind) -> Header {
     let frame = match kind {
         Kind::Offer => Frame::Rts { id: 0, len: len as u64, info },
         Kind::Unordered => Frame::Data { token: 0 },
+        Kind::Eager => Frame::Eager { id: 0, info },
         Kind::Ordered => Frame::Write { id: 0, place, more: 0, last: true, commit: false, data: None, performed: 0 },
     };
     let header = frame.encode();
@@ -313,12 +314,17 @@ fn windows_of_short_offers_open_before_the_first_is_copied() {
         }
         ends.kinds_of_answers()
     };
-    let (offer, data, write) = (Kind::Offer, Kind::Unordered, Kind::Ordered);
+    let (offer, data, eager, write) = (Kind::Offer, Kind::Unordered, Kind::Eager, Kind::Ordered);
     assert_eq!(kinds(&[(SHORT, offer); 5]), [W, W, W, W, O, W, O, O, O, O]);
     assert_eq!(kinds(&[(LEN, offer), (SHORT, offer)]), [W, O, W, O], "behind a long one");
     assert_eq!(kinds(&[(SHORT, offer), (LEN, offer)]), [W, O, W, O], "a long one");
     assert_eq!(kinds(&[(SHORT, data), (SHORT, offer)]), [W, O, W, O], "a frame's payload is the only one");
     assert_eq!(kinds(&[(SHORT, offer), (SHORT, data)]), [W, O, W, O]);
+    assert_eq!(
+        kinds(&[(SHORT, offer), (SHORT, eager), (SHORT, eager)]),
+        [W, O, W, O, W, O],
+        "one eager message at a time"
+    );
     assert_eq!(kinds(&[(SHORT, offer), (SHORT, write), (SHORT, write)]), [W, O, W, O, W, O], "one write at a time");
 }
 
@@ -445,7 +451,7 @@ fn an_eager_message_is_kept_only_for_a_side_that_polls() {
     const SIZE: usize = 16 << 10;
     let info = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false, group: false };
     let eager = Frame::Eager { id: 0, info }.encode();
-    assert_eq!(Kind::of(&eager, SIZE), Some(Kind::Ordered));
+    assert_eq!(Kind::of(&eager, SIZE), Some(Kind::Eager));
     for (connected, asleep, expected) in
         [(false, false, KIND_DIRECT), (false, true, KIND_POOLED), (true, false, KIND_POOLED)]
     {

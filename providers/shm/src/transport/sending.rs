@@ -6,7 +6,7 @@ use crate::conn::{Conn, INLINE, Large, Out, State};
 use crate::control::ControlChannel;
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{LinkId, Payload, Submitted};
-use ofi_engine::wire::frame::{Frame, Header, Violation};
+use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::lines::News;
 
@@ -168,7 +168,7 @@ impl ShmTransport {
             // It may be lent when its turn comes.
             return false;
         }
-        let kind = Kind::of(header, payload.len).filter(|_| !Frame::is_eager(header) || conn.may_keep_eager());
+        let kind = Kind::of(header, payload.len).filter(|kind| *kind != Kind::Eager || conn.may_keep_eager());
         if !kind.is_some_and(|kind| conn.sender.send_cma(&mut conn.cma, header, payload, kind)) {
             return false;
         }

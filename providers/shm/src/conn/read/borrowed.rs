@@ -389,7 +389,7 @@ impl Conn {
             Err(Missing::Own) => false,
             Err(Missing::FromSender(start)) => payload.read_rest(self.cma.peer(), start..body),
         };
-        if payload.kind == Kind::Ordered {
+        if payload.kind.keeps_order() {
             if !is_whole {
                 self.receiver.bounce.ask(payload.number);
                 self.must_notify = true;

@@ -130,7 +130,7 @@ impl Conn {
             return self.reply(number, Outcome::Refused);
         }
         // Of an ordered payload, that has been looked at before its last word was written.
-        if kind != Kind::Ordered && self.was_taken_back() {
+        if !kind.keeps_order() && self.was_taken_back() {
             let text = format!("link to {}: the peer left while its memory was being read", self.peer.addr);
             events.handle_recv_failed(link, target, Down::new(Cause::Broken, Errno::ECONNRESET, text));
             // The lines behind this one are read before the link goes down.
@@ -213,7 +213,7 @@ impl Conn {
         let is_possible = |loan: &CmaLoan| match outcome {
             Outcome::Taken => true,
             Outcome::Declined => loan.kind == Kind::Offer,
-            Outcome::Refused => loan.kind != Kind::Ordered,
+            Outcome::Refused => !loan.kind.keeps_order(),
         };
         let loan = self.cma.take_back(number, is_possible).ok_or(STRAY)?;
         match outcome {

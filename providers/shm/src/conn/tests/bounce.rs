@@ -2,18 +2,25 @@
 
 use super::*;
 
-/// Ends with a write whose pages are missing and a frame behind it, which the receiver has seen.
-fn ends_that_bounce() -> Ends {
+/// Ends with a payload whose pages are missing and a frame behind it, which the receiver has seen.
+fn ends_that_bounce(kind: Kind) -> Ends {
     let mut ends = Ends::new();
-    lend_nothing(&mut ends.from, SHORT, Kind::Ordered);
+    lend_nothing(&mut ends.from, SHORT, kind);
     ends.send_frame();
     assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     ends
 }
 
+/// The kinds of payloads that bounce.
+const ORDERED: [Kind; 2] = [Kind::Eager, Kind::Ordered];
+
 #[test]
 fn an_ordered_payload_whose_pages_are_missing_comes_in_pieces_before_the_frames_behind_it() {
-    let mut ends = ends_that_bounce();
+    ORDERED.into_iter().for_each(comes_in_pieces);
+}
+
+fn comes_in_pieces(kind: Kind) {
+    let mut ends = ends_that_bounce(kind);
     assert!(!ends.to.has_news(), "the receiver waits for the first piece");
     assert_eq!(ends.answer(), []);
     let mut sent = Vec::new();
@@ -35,7 +42,7 @@ fn an_ordered_payload_whose_pages_are_missing_comes_in_pieces_before_the_frames_
     assert!(ends.events.seen == [Event::Arrived(vec![0; SHORT]), Event::Frame]);
     assert!(!ends.from.sender.has_more() && ends.from.cma.lends(SHORT));
     // The next one, too.
-    lend_nothing(&mut ends.from, SHORT, Kind::Ordered);
+    lend_nothing(&mut ends.from, SHORT, kind);
     ends.to.read(LINK, true, &mut ends.events).unwrap();
     assert_eq!(ends.answer(), []);
     while ends.events.seen.len() == 2 {
@@ -47,25 +54,29 @@ fn an_ordered_payload_whose_pages_are_missing_comes_in_pieces_before_the_frames_
 
 #[test]
 fn an_ordered_payload_whose_memory_is_gone_fails_before_the_frames_behind_it() {
-    let mut ends = ends_that_bounce();
-    ends.from.sender.bounce(None);
-    ends.send_waiting();
-    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-    assert_eq!(ends.events.seen, [Event::Failed(Errno::EFAULT), Event::Frame]);
-    assert!(!ends.from.sender.has_more());
+    for kind in ORDERED {
+        let mut ends = ends_that_bounce(kind);
+        ends.from.sender.bounce(None);
+        ends.send_waiting();
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        assert_eq!(ends.events.seen, [Event::Failed(Errno::EFAULT), Event::Frame]);
+        assert!(!ends.from.sender.has_more());
+    }
 }
 
 #[test]
 fn a_link_that_ends_returns_what_is_bouncing() {
-    let mut ends = ends_that_bounce();
-    assert_eq!(ends.answer(), []);
-    ends.send_waiting();
-    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
-    assert!(!ends.to.abandon(LINK, &mut ends.events));
-    assert_eq!(ends.events.seen, [Event::Retry]);
-    let mut events = Events::default();
-    ends.from.abandon(LINK, &mut events);
-    assert_eq!(events.seen, [Event::Returned]);
+    for kind in ORDERED {
+        let mut ends = ends_that_bounce(kind);
+        assert_eq!(ends.answer(), []);
+        ends.send_waiting();
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        assert!(!ends.to.abandon(LINK, &mut ends.events));
+        assert_eq!(ends.events.seen, [Event::Retry]);
+        let mut events = Events::default();
+        ends.from.abandon(LINK, &mut events);
+        assert_eq!(events.seen, [Event::Returned]);
+    }
 }
 
 #[test]
@@ -110,12 +121,14 @@ fn a_part_that_is_missing_is_asked_for_once_the_sender_has_finished_its_own() {
 
 #[test]
 fn an_ordered_payload_of_a_sender_that_has_left_does_not_arrive() {
-    let mut ends = Ends::new();
-    ends.lend(message(), SHORT, Kind::Ordered);
-    ends.send_frame();
-    ends.from.presence.leave();
-    assert!(matches!(ends.to.read(LINK, true, &mut ends.events), Err(ReadError::Ended)));
-    assert_eq!(ends.events.seen, [Event::Retry], "nor does what is behind it");
+    for kind in ORDERED {
+        let mut ends = Ends::new();
+        ends.lend(message(), SHORT, kind);
+        ends.send_frame();
+        ends.from.presence.leave();
+        assert!(matches!(ends.to.read(LINK, true, &mut ends.events), Err(ReadError::Ended)));
+        assert_eq!(ends.events.seen, [Event::Retry], "nor does what is behind it");
+    }
 }
 
 #[test]
@@ -187,7 +200,7 @@ fn a_payload_that_no_correct_side_wants_costs_the_link_and_no_buffer() {
 #[test]
 fn a_piece_has_the_length_that_it_must_have() {
     for len in [1, BOUNCE_LEN - 1, BOUNCE_LEN + 1, usize::MAX >> 32] {
-        let mut ends = ends_that_bounce();
+        let mut ends = ends_that_bounce(Kind::Ordered);
         ends.region.bounce(Side::Initiator).filled().store(1 << 32 | len as u64, Ordering::Relaxed);
         assert!(ends.to.read(LINK, true, &mut ends.events).is_err(), "{len}");
         ends.to.abandon(LINK, &mut ends.events);
