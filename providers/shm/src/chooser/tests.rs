@@ -167,6 +167,29 @@ fn a_ping_pong_finds_a_way_that_is_a_little_faster() {
 }
 
 #[test]
+fn one_that_was_in_the_pool_already_does_not_make_the_pool_unknown() {
+    let mut chooser = Chooser::new(false);
+    let mut now = Instant::from_nanos(1);
+    let mut pass = |chooser: &mut Chooser, way, nanos| {
+        now = now + Duration::from_nanos(nanos);
+        chooser.note(way, || now, 64 << 10)
+    };
+    for _ in 0..500 {
+        chooser.next_pooled();
+        assert!(!pass(&mut chooser, Way::Pool, 5_000));
+    }
+    // The sender lends again. One that it sent before comes after the first.
+    assert!(!pass(&mut chooser, Way::Both, 10_000));
+    chooser.next_pooled();
+    assert!(!pass(&mut chooser, Way::Pool, 5_000));
+    let withdraws = (0..400).any(|_| {
+        let way = chooser.next_lent();
+        pass(&mut chooser, way, 10_000)
+    });
+    assert!(withdraws, "the pool is faster");
+}
+
+#[test]
 fn noise_and_interruptions_do_not_matter() {
     let rng = core::cell::RefCell::new(fastrand::Rng::with_seed(7));
     for (len, times) in MEASURED {
