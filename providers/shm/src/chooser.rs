@@ -120,14 +120,12 @@ impl Pace {
     }
 
     /// Nanoseconds per MiB in the latest groups. In the fastest of them, as the others may have
-    /// been interrupted, unless these are `partial`: in the one in the middle then, or the later of
-    /// two.
+    /// been interrupted, unless these are `partial`: in the one in the middle then, or the slower
+    /// of two.
     fn time(&self, partial: bool) -> Option<u64> {
         let timed = self.timed.min(GROUPS);
         let mut groups = self.groups;
-        if !partial || timed == GROUPS {
-            groups[..timed].sort_unstable();
-        }
+        groups[..timed].sort_unstable();
         groups[..timed].get(if partial { timed / 2 } else { 0 }).copied()
     }
 

@@ -120,6 +120,21 @@ fn a_backlog_that_is_read_fast_does_not_make_staying_behind_look_fast() {
 }
 
 #[test]
+fn groups_that_had_piled_up_do_not_make_the_pool_look_fast() {
+    // Windows of 16: through the pool, the first payload of each takes as long as the receiver
+    // waits for it.
+    let time = |at: usize, way| match way {
+        Way::Both => 100_000,
+        Way::Read => 130_000,
+        _ if at.is_multiple_of(16) => 1_040_000,
+        _ => 80_000,
+    };
+    let ways = run(1 << 20, true, 20_000, time);
+    let pooled = ways.iter().filter(|way| matches!(way, Way::Pool | Way::Behind)).count();
+    assert!(pooled < 1_000, "{pooled}");
+}
+
+#[test]
 fn payloads_that_come_one_at_a_time_are_not_waited_for() {
     let mut chooser = Chooser::new(false);
     let mut now = Instant::from_nanos(1);
