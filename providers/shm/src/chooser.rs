@@ -70,6 +70,18 @@ const fn visit(long: bool) -> u32 {
     (FIRST_GROUPS + 1) * pooled_group(long) + 2
 }
 
+/// What the payloads are that a duel times together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Groups {
+    /// Any: each tells something of its way.
+    Any,
+    /// Whole bursts, whose first payloads wait for the others: no trial is given up as slow before
+    /// it has timed a group.
+    Bursts,
+    /// Likewise, but parts of bursts: what has piled up makes some of them fast.
+    PartsOfBursts,
+}
+
 /// How fast payloads of a class follow each other, one way. That includes what the way costs the
 /// sender: memory that another core has read takes longer to write again.
 #[derive(Debug, Default)]
@@ -120,13 +132,12 @@ impl Pace {
     }
 
     /// Nanoseconds per MiB in the latest groups. In the fastest of them, as the others may have
-    /// been interrupted, unless these are `partial`: in the one in the middle then, or the slower
-    /// of two.
-    fn time(&self, partial: bool) -> Option<u64> {
+    /// been interrupted; of parts of bursts in the one in the middle, or the slower of two.
+    fn time(&self, kind: Groups) -> Option<u64> {
         let timed = self.timed.min(GROUPS);
         let mut groups = self.groups;
         groups[..timed].sort_unstable();
-        groups[..timed].get(if partial { timed / 2 } else { 0 }).copied()
+        groups[..timed].get(if kind == Groups::PartsOfBursts { timed / 2 } else { 0 }).copied()
     }
 
     /// A payload has come another way: the current group is void.
@@ -147,10 +158,7 @@ const fn is_faster(time: u64, other: u64) -> bool {
 struct Duel {
     /// Payloads that are timed together.
     group: u32,
-    /// No trial is given up as slow before it has timed a group.
-    patient: bool,
-    /// Groups are parts of bursts: what has piled up makes some of them fast.
-    partial: bool,
+    kind: Groups,
     paces: [Pace; 2],
     /// The current way is the second.
     second: bool,
@@ -160,8 +168,8 @@ struct Duel {
 }
 
 impl Duel {
-    fn new(group: u32, patient: bool, partial: bool) -> Self {
-        Self { group, patient, partial, paces: Default::default(), second: false, count: 0, round: FIRST_ROUND }
+    fn new(group: u32, kind: Groups) -> Self {
+        Self { group, kind, paces: Default::default(), second: false, count: 0, round: FIRST_ROUND }
     }
 
     /// Payloads of a round before its trial, when the current way has been timed, and with it.
@@ -252,13 +260,13 @@ impl Duel {
     /// The times of the current way and of the other one.
     fn current_and_tried(&self) -> (Option<u64>, Option<u64>) {
         let tried = &self.paces[usize::from(!self.second)];
-        (self.current().time(self.partial), tried.time(self.partial))
+        (self.current().time(self.kind), tried.time(self.kind))
     }
 
     /// Whether the trial is so slow that more payloads tell nothing.
     fn trial_is_hopeless(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let (current, tried) = self.current_and_tried();
-        let tried = tried.or_else(|| if self.patient { None } else { self.tried().so_far(now) });
+        let tried = tried.or_else(|| if self.kind != Groups::Any { None } else { self.tried().so_far(now) });
         current.zip(tried).is_some_and(|(current, tried)| tried / 5 > current / 4)
     }
 }
@@ -282,8 +290,8 @@ impl Chooser {
     #[inline(never)]
     pub(crate) fn new(long: bool) -> Self {
         Self {
-            lent: Duel::new(group(long), false, false),
-            pooled: Duel::new(pooled_group(long), true, long),
+            lent: Duel::new(group(long), Groups::Any),
+            pooled: Duel::new(pooled_group(long), if long { Groups::PartsOfBursts } else { Groups::Bursts }),
             was_lent: false,
             alone: 0,
         }
@@ -337,7 +345,7 @@ impl Chooser {
     }
 
     fn pool_is_faster(&self) -> bool {
-        if self.pooled.partial && self.pooled.current().timed < 2 {
+        if self.pooled.kind == Groups::PartsOfBursts && self.pooled.current().timed < 2 {
             // One that was fast may have found all piled up.
             return false;
         }
@@ -350,7 +358,7 @@ impl Chooser {
 
     /// The sender asks anew: forgets how fast the ways without the pool were.
     pub(crate) fn try_again(&mut self) {
-        self.lent = Duel::new(self.lent.group, false, false);
+        self.lent = Duel::new(self.lent.group, Groups::Any);
     }
 }
 
