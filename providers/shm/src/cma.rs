@@ -37,8 +37,8 @@ const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
 const LONG: usize = 256 << 10;
 /// The smallest payload that may use cross-memory attach.
 const LEAST: usize = 16 << 10;
-/// The smallest payload for which a receiver may stay behind its sender: streams of shorter ones
-/// are as fast without, and the trials leave some of them slower.
+/// The smallest payload for which a receiver may stay behind its sender: where a line takes 150 ns,
+/// streams of shorter ones were as fast without, and the trials left some of them slower.
 const LEAST_BEHIND: usize = 32 << 10;
 /// Classes of sizes: from [`LEAST`] on, each twice as long as the one before, the last without end.
 const CLASSES: usize = 8;
@@ -126,6 +126,11 @@ impl Kind {
             () if Frame::is_access(header) => Some(Self::Ordered),
             () => None,
         }
+    }
+
+    /// The same for a sender, which keeps eager messages only if it `may_keep_eager`.
+    pub(crate) fn to_lend(header: &[u8], len: usize, may_keep_eager: bool) -> Option<Self> {
+        Self::of(header, len).filter(|kind| may_keep_eager || *kind != Self::Eager)
     }
 
     /// Whether the payload arrives before all that is behind it.

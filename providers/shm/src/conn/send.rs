@@ -497,7 +497,7 @@ impl Sender {
             Out::Large(large) if large.may_lend && large.done == 0 => large,
             other => return Some(other),
         };
-        let kind = Kind::of(&large.header, large.len).filter(|kind| may_keep_eager || *kind != Kind::Eager);
+        let kind = Kind::to_lend(&large.header, large.len, may_keep_eager);
         let (Some(token), Some(kind)) = (large.token, kind) else {
             return Some(Out::Large(large));
         };

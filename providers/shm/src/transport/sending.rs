@@ -168,7 +168,7 @@ impl ShmTransport {
             // It may be lent when its turn comes.
             return false;
         }
-        let kind = Kind::of(header, payload.len).filter(|kind| *kind != Kind::Eager || conn.may_keep_eager());
+        let kind = Kind::to_lend(header, payload.len, conn.may_keep_eager());
         if !kind.is_some_and(|kind| conn.sender.send_cma(&mut conn.cma, header, payload, kind)) {
             return false;
         }

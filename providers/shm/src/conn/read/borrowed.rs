@@ -189,8 +189,8 @@ impl Receiver {
         can_end || self.next_to_copy(&words, true).is_some() || has_piece()
     }
 
-    /// The payload of which this side is to copy a part next. It leaves the rest of one to the
-    /// sender until it has `waited` for it, and as long as the sender is writing one before.
+    /// The payload whose part this side copies next. It leaves the rest of one to the sender until
+    /// it has `waited` for it, and as long as the sender is writing one before.
     fn next_to_copy<'a>(&self, words: impl Fn(u32) -> Words<'a>, waited: bool) -> Option<usize> {
         // What is claimed first: meanwhile the sender comes for the rest.
         let claimed = self.borrowed.iter().position(|payload| matches!(payload.own, Own::Claimed(_)));
