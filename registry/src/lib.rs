@@ -20,7 +20,7 @@ pub use endpoint::{
     ScalableOf, context_config, open_datagram_endpoint, open_endpoint, open_passive_endpoint, open_scalable_endpoint,
 };
 pub use filter::{HOOK, PREFER_LOADED, PROVIDER, PROVIDER_PATH, asked_for, selected};
-pub use provider::{DomainVisitor, has_provider, open, providers};
+pub use provider::{DomainVisitor, check_shared_size, has_provider, open, providers};
 pub use publish::{STALL, STATE, publish};
 pub use query::Query;
 pub use shared_av::open_shared_av;

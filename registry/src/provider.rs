@@ -144,6 +144,23 @@ pub(crate) fn check_sizes(info: &Info, core: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks the size of a shared receive context of the provider with that name, against what an
+/// endpoint of any type can have.
+///
+/// # Errors
+/// EINVAL for more receives than that.
+pub fn check_shared_size(size: usize, name: &str) -> Result<()> {
+    let Some(known) = known(name, EndpointType::UNSPEC) else { return Ok(()) };
+    let offers = OFFERS.iter().filter(|(of, _)| *of == known);
+    match offers.map(|(_, offer)| offer.most.rx.size).max() {
+        Some(most) if size > most => {
+            let text = format!("open a shared receive context of {name} with size {size}: at most {most} are possible");
+            Err(Error::new(Errno::EINVAL, text))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether a provider of that name exists; of a layered name, the last layer decides.
 pub fn has_provider(name: &str) -> bool {
     known(name, EndpointType::UNSPEC).is_some()

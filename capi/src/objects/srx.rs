@@ -11,6 +11,7 @@ use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::{counted, posted, put_size, read_size};
 use crate::objects::domain::{DomainObj, OpenedSrx, SrxControl};
+use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
 use core::ops::{Deref, DerefMut};
 use ofi_abi::{
@@ -100,6 +101,9 @@ pub(crate) fn open_context<K: LockKind>(kind: K, settings: RxSettings) -> Opened
 }
 
 /// Opens a shared receive context (fi_srx_context).
+///
+/// # Errors
+/// EINVAL for more receives than the provider's endpoints can have.
 pub(crate) fn open(
     domain: &DomainObj,
     cm: &'static fi_ops_cm,
@@ -110,6 +114,8 @@ pub(crate) fn open(
     let requested = Caps::from_bits_retain(caps);
     let caps = if requested.is_empty() { domain.caps & Caps::RECEIVE } else { requested };
     let size = if size == 0 { DEFAULT_SIZE } else { size };
+    let provider = domain.listed.as_ref().map(Listed::provider).unwrap_or_default();
+    ofi_registry::check_shared_size(size, &provider)?;
     let opened = domain.control.srx(RxSettings { size, caps });
     let c = fid_ep {
         fid: handle::header::<SrxObj>(context),

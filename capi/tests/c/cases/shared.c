@@ -74,11 +74,16 @@ CASE_OURS(srx_serves_several_endpoints)
 CASE_OURS(srx_open_rules)
 {
 	struct fid_ep *srx, *other;
+	struct fi_rx_attr attr;
 	struct side s, t;
 	char in[8];
 
 	open_domain(&s, &RDM);
 	open_domain(&t, &RDM);
+	attr = *s.info->rx_attr;
+	/* As many receives as an endpoint cannot have either. */
+	attr.size = (size_t) 1 << 40;
+	CHECK(fi_srx_context(s.domain, &attr, &srx, NULL) == -FI_EINVAL);
 	CHECK(fi_srx_context(s.domain, NULL, &srx, NULL) == 0);
 	CHECK(fi_srx_context(t.domain, NULL, &other, NULL) == 0);
 	POST(fi_recv(srx, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
