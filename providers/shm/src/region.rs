@@ -8,6 +8,7 @@
 //! 512    side 1: the same
 //! 1024   bounce buffer of side 0: filled u64 @0 · 1 KiB @128
 //!        written by side 1: drained u64 @64 · wanted u64 @72
+//!        that of the acceptor first has its answer to the connect request, a hello
 //! 2560   bounce buffer of side 1: the same
 //! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
 //!        pool of side 0 · pool of side 1, equally long, up to the end
@@ -16,6 +17,7 @@
 
 use crate::window::{WINDOWS, Words};
 use core::ptr::NonNull;
+use ofi_engine::wire::hello;
 use ofi_memory::{Shared, prefetch};
 use ofi_os::descriptor::PrivateFd;
 use ofi_os::shm::{self, Mapping, PAGE};
@@ -85,6 +87,7 @@ const BOUNCED: usize = 128;
 /// Bytes that a bounce buffer takes at a time.
 pub(crate) const BOUNCE_LEN: usize = 1 << 10;
 const _: () = assert!(BOUNCED + BOUNCE_LEN <= BOUNCE, "the bounce buffers fit into the page");
+const _: () = assert!(hello::MAX_LEN <= BOUNCE_LEN, "a hello fits into a bounce buffer");
 
 impl Region {
     /// Creates a region, and the descriptor that the peer attaches.

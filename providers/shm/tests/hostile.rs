@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// The layout of a link's memory, as in `region.rs`.
 const RING: usize = 128 * 64;
+/// The bytes of the acceptor's bounce buffer, which first has its hello.
+const HELLO: usize = 2560 + 128;
 const RINGS: usize = 4096;
 const POOLS: usize = RINGS + 2 * RING;
 
@@ -80,13 +82,12 @@ impl Peer {
     /// Accepts the link, so that frames flow.
     fn answer(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
-        let pool = POOLS + (memory.len() - POOLS) / 2;
         let grant = Credits { bytes: 1 << 21, eager: 1 << 18, requests: 64, preview: 0 };
         let (handshake, kind, nonce) = (Handshake::Accept, EndpointKind::Rdm, [9; 16]);
         let (cookie, contexts, data) = ([3; 16], Contexts::default(), Vec::new());
         let hello = Hello { handshake, kind, nonce, attempt: 1, cookie, credits: grant, contexts, name: None, data };
         let hello = hello.encode();
-        memory.write(pool, &hello);
+        memory.write(HELLO, &hello);
         let mut line = [0u64; 8];
         line[0] = 1 << 48 | 4 << 40 | hello.len() as u64;
         let identity = self.identity.to_be_bytes();
@@ -105,7 +106,7 @@ impl Peer {
         let secret = rng.u128(..).to_le_bytes().to_vec();
         let at = if rng.u8(0..4) > 0 { secret.as_ptr().addr() as u64 } else { rng.u64(..) };
         let mut message =
-            [&b"OFIshm\x05"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
+            [&b"OFIshm\x06"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
         message.truncate(rng.usize(0..4 * message.len()));
         let memory = sealed(rng.usize(1..3) * 4096);
         // A full socket drops the message.
@@ -255,7 +256,7 @@ fn lender(victim: &mut Side) -> Peer {
     peer.secrets.push(vec![7u8; 16]);
     let secret = &peer.secrets[0];
     let at = secret.as_ptr().addr() as u64;
-    let message = [&b"OFIshm\x05"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
+    let message = [&b"OFIshm\x06"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
     peer.socket.send(&to, &message, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();

@@ -47,6 +47,12 @@ impl BounceSender {
         Self { buffer, number: 0, requests: 0, passing: None }
     }
 
+    /// Leaves the answer to a connect request there. The line that tells of it opens the link, so
+    /// there is no payload yet.
+    pub(super) fn leave_hello(&self, hello: &[u8]) {
+        self.buffer.bytes.write(0, hello);
+    }
+
     /// The number of the payload that the receiver wants, if it has asked since.
     pub(super) fn wanted(&self) -> Option<u64> {
         // Relaxed: nothing comes with the word.
@@ -121,6 +127,13 @@ pub(super) struct BounceReceiver {
 impl BounceReceiver {
     pub(super) const fn new(buffer: Bounce) -> Self {
         Self { buffer, number: 0, requests: 0 }
+    }
+
+    /// The answer of that length to a connect request ([`BounceSender::leave_hello`]).
+    pub(super) fn take_hello(&self, len: usize) -> Vec<u8> {
+        let mut hello = vec![0; len.min(BOUNCE_LEN)];
+        self.buffer.bytes.read(0, &mut hello);
+        hello
     }
 
     /// Asks for the payload of that number. The caller notifies the sender.

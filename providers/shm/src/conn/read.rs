@@ -374,12 +374,10 @@ impl Conn {
         ours: bool,
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
-        let (at, _) = unplace(body[3]);
-        if !matches!(self.state, State::Asking(_)) || len > hello::MAX_LEN || !self.receiver.pool.bytes.holds(at, len) {
+        if !matches!(self.state, State::Asking(_)) || len > hello::MAX_LEN {
             return Err(Violation("an unexpected or invalid answer to a connect request").into());
         }
-        let mut hello = vec![0; len];
-        self.receiver.pool.bytes.read(at, &mut hello);
+        let hello = self.receiver.bounce.take_hello(len);
         self.receiver.advance_now();
         let mut identity = [0; 16];
         identity[..8].copy_from_slice(&body[0].to_ne_bytes());

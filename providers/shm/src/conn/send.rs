@@ -274,12 +274,12 @@ impl Sender {
 
     /// Sends an answer, if there is room.
     fn send_hello(&mut self, hello: &[u8], identity: [u8; 16], orders: bool) -> Result<bool, Violation> {
-        let mut none = 0;
-        let Some(at) = self.take(hello.len(), hello.len(), &mut none)? else { return Ok(false) };
-        self.pool.bytes.write(at, hello);
+        if !self.writer.has_room(1).map_err(|_| DAMAGED)? {
+            return Ok(false);
+        }
+        self.bounce.leave_hello(hello);
         let mut body: [u64; BODY] = words(&identity);
         body[2] = if orders { ORDERS } else { 0 };
-        body[3] = place(at, 0);
         self.writer.write(head(KIND_HELLO, 0, hello.len()), &body);
         Ok(true)
     }
