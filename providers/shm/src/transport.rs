@@ -243,7 +243,7 @@ impl ShmTransport {
             let asked = self.ask_again(events);
             let moved = self.tell_process_again() | asked;
             any |= asked;
-            self.tell_bitmap();
+            self.tell_bitmap(now);
             self.retries.reschedule(now, moved);
         }
         any | self.probe(now, events)

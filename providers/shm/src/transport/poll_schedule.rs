@@ -10,9 +10,11 @@ use crate::cma::Cma;
 use crate::conn::{Conn, State};
 use crate::control::{About, BitmapOffer};
 use crate::region::ReadyBitmap;
+use ofi_core::Instant;
 use ofi_engine::transport::LinkEvents;
 use ofi_os::descriptor::PrivateFd;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Up to this many links are all active.
 pub(super) const FEW: usize = 8;
@@ -29,6 +31,11 @@ const FETCHES: usize = 64;
 const UNSET_EVERY: u32 = 8;
 /// Peers offered the bitmap at a time.
 const NOTICES: usize = 32;
+/// How long after the last link was opened the endpoint offers the bitmap. A job opens its links
+/// together, and the first messages over all of them come before what makes later ones cheaper.
+const CALM: Duration = Duration::from_millis(100);
+/// How long after the first of several links the endpoint offers it at the latest.
+const AT_LATEST: Duration = Duration::from_secs(2);
 
 /// A link's place in the schedule.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +65,9 @@ pub(super) struct PollSchedule {
     ready: Vec<usize>,
     /// The first slot whose peer is next to be offered the bitmap.
     first_told: usize,
+    /// When it may be offered, and when at the latest, whatever links are opened meanwhile.
+    tell_at: Instant,
+    tell_by: Instant,
     polls: u32,
     pub(super) looks: Looks,
 }
@@ -106,7 +116,11 @@ impl PollSchedule {
     }
 
     /// Adds a link at the end of the order. Returns its rank.
-    fn push(&mut self, slot: usize) -> usize {
+    fn push(&mut self, slot: usize, now: Instant) -> usize {
+        if self.untold == 0 {
+            self.tell_by = now + AT_LATEST;
+        }
+        self.tell_at = self.tell_by.min(now + CALM);
         let rank = self.order.len();
         self.order.push(slot);
         if self.entries.len() <= slot {
@@ -169,9 +183,10 @@ impl ShmTransport {
     pub(super) fn insert(&mut self, mut conn: Conn) -> usize {
         conn.cma = Cma::new(self.settings.cma, self.settings.pool);
         conn.keeps_eager = !self.settings.to_passive;
-        conn.serial = self.probes.add(self.conns.vacant_key(), ofi_os::clock::now());
+        let now = ofi_os::clock::now();
+        conn.serial = self.probes.add(self.conns.vacant_key(), now);
         let slot = self.conns.insert(conn);
-        let rank = self.schedule.push(slot);
+        let rank = self.schedule.push(slot, now);
         if rank == FEW {
             // Too many to keep all of them active.
             (BUSY..FEW).for_each(|rank| self.put(rank));
@@ -267,8 +282,8 @@ impl ShmTransport {
     }
 
     /// Offers the bitmap to the peers of idle links.
-    pub(super) fn tell_bitmap(&mut self) {
-        if self.schedule.untold == 0 {
+    pub(super) fn tell_bitmap(&mut self, now: Instant) {
+        if self.schedule.untold == 0 || now < self.schedule.tell_at {
             return;
         }
         let Self { conns, schedule, control, .. } = self;
@@ -333,13 +348,32 @@ mod tests {
     /// The most looks of a poll that awaits an answer, with so many links.
     fn looks_with(links: usize) -> usize {
         let mut schedule = PollSchedule::default();
-        (0..links).for_each(|slot| assert_eq!(schedule.push(slot), slot));
+        (0..links).for_each(|slot| assert_eq!(schedule.push(slot, Instant::default()), slot));
         // The thread looks often where it awaits its second answer.
         schedule.looks.note_sent();
         schedule.looks.count();
         schedule.looks.note_read();
         schedule.looks.note_sent();
         (0..8).map(|_| schedule.more_looks()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn the_bitmap_is_offered_when_links_have_stopped_coming_or_after_a_while() {
+        let start = Instant::default();
+        let mut schedule = PollSchedule::default();
+        schedule.push(0, start);
+        assert_eq!(schedule.tell_at, start + CALM);
+        schedule.untold = 1;
+        let mut now = start;
+        for slot in 1..100 {
+            now = start + CALM / 2 * u32::try_from(slot).unwrap();
+            schedule.push(slot, now);
+            assert_eq!(schedule.tell_at, (now + CALM).min(start + AT_LATEST));
+        }
+        assert!(now > schedule.tell_at, "they still come, and the first ones have waited for long enough");
+        schedule.untold = 0;
+        schedule.push(100, now);
+        assert_eq!(schedule.tell_at, now + CALM, "nobody waits any more");
     }
 
     #[test]
