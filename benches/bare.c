@@ -52,6 +52,8 @@ static void open_socket(void)
 	MUST(getsockname(fd, (struct sockaddr *) &addr, &len) == 0);
 	if (!datagrams && rank == 0)
 		MUST(listen(fd, 1) == 0);
+	if (options.relay && rank == 0)
+		addr.sin_port = start_relay(addr.sin_port);
 	*names[rank] = addr;
 	barrier();
 	peer = *names[!rank];

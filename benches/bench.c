@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -96,12 +97,12 @@ void parse_options(int argc, char **argv)
 {
 	enum {
 		PROVIDER, ENDPOINT, PATTERN, SIZE, WINDOW, THREADS, PEERS, PROCESSES, LOCKING, BATCH, BUFFERS, COMPLETION,
-		WAIT, PROGRESS, LOOP, YIELD, COUNT, MILLISECONDS, CORES, CORRUPT, ADDRESS,
+		WAIT, PROGRESS, LOOP, YIELD, COUNT, MILLISECONDS, CORES, CORRUPT, ADDRESS, IDLE, RELAY,
 	};
 	static const char *const names[] = {
 		"provider", "endpoint", "pattern", "size", "window", "threads", "peers", "processes", "locking", "batch",
 		"buffers", "completion", "wait", "progress", "loop", "yield", "count", "milliseconds", "cores",
-		"corrupt", "address",
+		"corrupt", "address", "idle", "relay",
 	};
 	struct option known[sizeof(names) / sizeof(*names) + 1] = { 0 };
 	int which;
@@ -133,6 +134,8 @@ void parse_options(int argc, char **argv)
 		case CORES: parse_cores(optarg); break;
 		case CORRUPT: options.corrupt = number(name, optarg, 1, 1L << 40); break;
 		case ADDRESS: options.address = optarg; break;
+		case IDLE: options.idle = (int) number(name, optarg, 0, 10000); break;
+		case RELAY: options.relay = number(name, optarg, 0, 1000000); break;
 		default: _exit(2);
 		}
 	}
@@ -353,6 +356,15 @@ void check_whole(const char *bytes, uint64_t seed)
 {
 	if (differs(bytes, options.size, seed))
 		wrong_bytes();
+}
+
+void raise_limit_of_descriptors(void)
+{
+	struct rlimit limit;
+
+	MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = limit.rlim_max;
+	MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
 char *alloc_pages(size_t size)

@@ -23,6 +23,7 @@ enum {
 	MAX_THREADS = 8,
 	MAX_WINDOW = 256,
 	MAX_PROCESSES = 128,
+	MAX_ENDPOINTS = 256,
 	NAME_SIZE = 256,
 };
 
@@ -57,6 +58,10 @@ struct options {
 	enum loop loop;
 	size_t size;
 	int window, threads, peers, processes, batch;
+	/* Connections of rank 0 without traffic, to endpoints of a process that sleeps. */
+	int idle;
+	/* Microseconds after which a process between the ranks passes on what they send; 0: there is none. */
+	long relay;
 	/* Empty reads before the process yields its core; 0: it never yields. */
 	long yield;
 	/* Repetitions; 0: calibrate so that they take `milliseconds`. */
@@ -78,8 +83,10 @@ struct shared {
 	struct line ping, pong, arrived;
 	double start, end[MAX_PROCESSES], result, gaps[MAX_PROCESSES];
 	char names[2][MAX_THREADS][MAX_PEERS][NAME_SIZE];
-	char crowd[MAX_PROCESSES][NAME_SIZE];
+	char crowd[MAX_PROCESSES][NAME_SIZE], endpoints[MAX_ENDPOINTS][NAME_SIZE];
 	/* Numbers of messages, and of pieces of them in a pool, from each rank to the other. */
+	/* The idle endpoints may connect. */
+	struct line connecting;
 	struct line announced[2], written[2], filled[2], drained[2], answered;
 	pid_t pids[2];
 	/* Addresses and keys of the memory that each rank exposes. */
@@ -201,6 +208,15 @@ char *alloc_payload(int slots);
 
 /* Fills the buffers of a window of `slots` messages that are not rewritten. */
 void fill_kept(char *bytes, int slots, int sender);
+
+/* For ranks with many sockets. */
+void raise_limit_of_descriptors(void);
+
+/*
+ * Starts a process that accepts a connection and passes everything on to that port of this host and
+ * back, `options.relay` microseconds later. Both ports are in network byte order.
+ */
+uint16_t start_relay(uint16_t port);
 
 /* Page-aligned memory, already touched. */
 char *alloc_pages(size_t size);

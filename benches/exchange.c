@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Messages between two ranks; each thread of one talks to one thread of the other:
- *   latency      half a round trip, us; with several peers, all but one are connected and idle
+ *   latency      half a round trip, us; with several peers, all but one are connected and idle, and so
+ *                are the endpoints of `--idle` in a third process
  *   rate         windows of messages from rank 1 to rank 0, each window answered, million
  *                messages a second
  *   stream       the same in MB/s
@@ -9,6 +10,9 @@
  *   unexpected   windows that arrive before their receives are posted, million messages a second
  */
 #include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "patterns.h"
 #include "side.h"
@@ -155,6 +159,52 @@ static const struct pattern *pattern;
 static int rank;
 static struct sample sample;
 
+/* The tag of the messages with which idle endpoints connect. */
+enum { IDLE = 4000 };
+
+/* A process whose endpoints connect to rank 0 and then sleep. */
+static void start_idle_peers(void)
+{
+	pid_t parent = getpid(), pid;
+	static struct side peers;
+	int i;
+
+	raise_limit_of_descriptors();
+	pid = fork();
+	MUST(pid >= 0);
+	if (pid)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	while (!atomic_load(&shared->connecting.value))
+		usleep(1000);
+	open_side(&peers, 1, 0);
+	MUST(fi_av_insert(peers.av, shared->names[0][0][0], 1, &peers.peer, 0, NULL) == 1);
+	peers.links[0].to = peers.peer;
+	for (i = 0; i < options.idle; i++) {
+		peers.links[0].ep = open_endpoint(&peers, peers.info);
+		send_message(&peers, &peers.links[0], &peers.control_out[0], sizeof(uint64_t), IDLE, MAX_WINDOW, 1);
+	}
+	while (peers.sends_done < peers.sends_expected)
+		poll_completions(&peers);
+	for (;;)
+		pause();
+}
+
+/* Waits until they have connected. */
+static void await_idle_peers(struct side *s)
+{
+	long receives = s->receives_done + options.idle;
+	int i;
+
+	atomic_store(&shared->connecting.value, 1);
+	for (i = 0; i < options.idle; i++)
+		post_receive(s, &s->links[0], &s->control_in[0], sizeof(uint64_t), IDLE, MAX_WINDOW);
+	while (s->receives_done < receives)
+		poll_completions(s);
+}
+
 static void *run_thread(void *index)
 {
 	int thread = (int) (intptr_t) index, receives, ping = pattern->run == latency;
@@ -167,6 +217,8 @@ static void *run_thread(void *index)
 	make_buffers(s, ping ? 1 : options.window);
 	fill_kept(s->out, ping ? 1 : options.window, rank);
 	open_links(s, 0, options.peers);
+	if (options.idle && rank == 0)
+		await_idle_peers(s);
 	mine = measure(pattern->run, s, rank);
 	if (thread == 0)
 		sample = mine;
@@ -201,7 +253,10 @@ int run_exchange(void)
 	if (!pattern)
 		return 0;
 	MUST(pattern->run == latency || options.window >= options.peers);
+	MUST(!options.idle || (pattern->run == latency && options.threads == 1 && options.endpoint == RDM));
 	rank = spawn(2);
+	if (options.idle && rank == 0)
+		start_idle_peers();
 	if (options.threads > 1) {
 		/* With more threads than cores the latency can only be measured before and after. */
 		pin(rank);

@@ -6,6 +6,7 @@
  *   write, read, put, fetch-add, inject-write       access to memory (rma.c)
  *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
  *   all, pairs, gap                                 many processes (crowd.c)
+ *   start                                           the first messages of many endpoints (start.c)
  *   allreduce, barrier                              groups of processes (collective.c)
  *   solo                                            both ends in one process (solo.c)
  *   cancel, reverse, ends, inserts                 long queues, many peers (scale.c)
@@ -35,8 +36,8 @@ int main(int argc, char **argv)
 		print_version();
 		return 0;
 	}
-	if (run_exchange() || run_rma() || run_life() || run_crowd() || run_collective() || run_solo() || run_scale()
-		|| run_contexts())
+	if (run_exchange() || run_rma() || run_life() || run_crowd() || run_start() || run_collective() || run_solo()
+		|| run_scale() || run_contexts())
 		return 0;
 	fprintf(stderr, "--pattern %s: unknown\n", options.pattern);
 	return 2;

@@ -18,6 +18,9 @@ int run_life(void);
 /* Many processes (crowd.c). */
 int run_crowd(void);
 
+/* The first messages of many endpoints (start.c). */
+int run_start(void);
+
 /* Collective operations of many processes (collective.c). */
 int run_collective(void);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* See side.h. */
+#include <netinet/in.h>
 #include <pthread.h>
 
 #include "side.h"
@@ -119,7 +120,15 @@ static void publish(struct side *s, struct fid *fid, int index)
 {
 	size_t size = NAME_SIZE;
 
-	CALL(fi_getname(fid, shared->names[s->rank][s->thread][index], &size));
+	char *name = shared->names[s->rank][s->thread][index];
+
+	CALL(fi_getname(fid, name, &size));
+	if (options.relay) {
+		struct sockaddr_in *addr = (struct sockaddr_in *) name;
+
+		MUST(s->eq && addr->sin_family == AF_INET);
+		addr->sin_port = start_relay(addr->sin_port);
+	}
 }
 
 /* The next connection event; makes progress meanwhile. */

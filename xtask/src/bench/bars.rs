@@ -1,6 +1,6 @@
 //! The limits that this project sets itself.
 
-use crate::bench::case::{Buffers, Case, Counted, Interface, MIB, Pattern, Progress, Provider, Wait};
+use crate::bench::case::{Buffers, Case, Counted, Endpoint, Interface, MIB, Pattern, Progress, Provider, Wait};
 
 /// A performance limit of this project.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +56,11 @@ impl Case {
             (Shm, InjectWrite, _) => vec![Rival(2.0)],
             (Tcp | Shm, Put, _) | (Tcp, FetchAdd, _) => vec![Message(1.1)],
             (Shm, FetchAdd, _) => vec![Message(1.5)],
+            (Tcp, Stream, _) if self.relay > 0 => vec![Bare(0.9)],
+            (Tcp, Latency, 8) if self.idle > 0 => vec![Message(1.05)],
+            (Tcp | Shm, Latency, 8) if self.wait == Wait::Spin && self.progress == Progress::Auto => vec![Message(1.1)],
+            (Tcp | Shm, Start, _) => vec![Rival(0.5)],
+            (Shm, Connect, _) if self.peers == 1 && self.endpoint == Endpoint::Rdm => vec![Value(30.0)],
             (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
             (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
             (_, All | Pairs, _) => vec![Rival(1.0)],

@@ -44,6 +44,7 @@ words!(
         All = "all",
         Pairs = "pairs",
         Gap = "gap",
+        Start = "start",
         Allreduce = "allreduce",
         Barrier = "barrier",
         Solo = "solo",
@@ -186,6 +187,10 @@ pub(crate) struct Case {
     pub(crate) interface: Interface,
     /// Empty reads before a process yields its core; 0: it never yields.
     pub(crate) reads: usize,
+    /// Connections without traffic, to endpoints of a process that sleeps.
+    pub(crate) idle: usize,
+    /// Microseconds by which a process between the two delays what they send; 0: there is none.
+    pub(crate) relay: usize,
     pub(crate) milliseconds: u32,
 }
 
@@ -216,6 +221,8 @@ impl Case {
             progress: Progress::Manual,
             interface: Interface::C,
             reads: 0,
+            idle: 0,
+            relay: 0,
             milliseconds: 250,
         }
     }
@@ -256,7 +263,12 @@ impl Case {
         add(self.has_window(), format!("window {}", self.window));
         add(self.endpoint == Endpoint::Msg, "FI_EP_MSG".into());
         add(self.threads > 1, format!("{} threads", self.threads));
-        add(self.peers > 1 && self.pattern != Pattern::Connect, format!("{} peers", self.peers));
+        add(
+            self.peers > 1 && !matches!(self.pattern, Pattern::Connect | Pattern::Start),
+            format!("{} peers", self.peers),
+        );
+        add(self.idle > 0, format!("beside {} idle connections", self.idle));
+        add(self.relay > 0, format!("{} us away", self.relay));
         add(self.locking == Locking::Domain, "FI_THREAD_DOMAIN".into());
         add(self.batch > 1, format!("{} a read", self.batch));
         add(self.buffers != Buffers::Kept, format!("buffers {}", self.buffers.word()));
@@ -298,6 +310,10 @@ impl Case {
             (_, Pattern::All) => format!("{provider} {size} all to all, {} processes", self.processes),
             (_, Pattern::Pairs) => format!("{provider} {size} pairs, {} processes", self.processes),
             (_, Pattern::Gap) => format!("{provider} {size} pairs, {} processes, longest gap", self.processes),
+            (_, Pattern::Start) => {
+                let endpoints = self.processes * self.peers;
+                format!("{provider} start of {endpoints} endpoints, {} processes", self.processes)
+            }
             (_, Pattern::Allreduce) => format!("{provider} {size} allreduce, {} processes", self.processes),
             (_, Pattern::Barrier) => format!("{provider} barrier, {} processes", self.processes),
             (_, Pattern::Solo) => format!("{provider} {size} processor time of a message"),
@@ -332,7 +348,7 @@ impl Case {
             (_, Pattern::Contexts | Pattern::Endpoints | Pattern::Shared) => ("M/s", false),
             (_, Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => ("KiB", true),
             (_, Pattern::Idle) => ("us/s", true),
-            (_, Pattern::Gap) => ("ms", true),
+            (_, Pattern::Gap | Pattern::Start) => ("ms", true),
             (_, Pattern::Cancel | Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => ("s", true),
         };
         Unit { name, less_is_better }
@@ -352,7 +368,7 @@ impl Case {
     pub(crate) fn is_bracketed(&self) -> bool {
         let crowd = matches!(
             self.pattern,
-            Pattern::All | Pattern::Pairs | Pattern::Gap | Pattern::Allreduce | Pattern::Barrier
+            Pattern::All | Pattern::Pairs | Pattern::Gap | Pattern::Start | Pattern::Allreduce | Pattern::Barrier
         );
         self.interface == Interface::C && (!crowd || self.processes == 2 && !self.is_collective())
     }
@@ -403,6 +419,8 @@ impl Case {
             ("processes", self.processes),
             ("batch", self.batch),
             ("yield", self.reads),
+            ("idle", self.idle),
+            ("relay", self.relay),
         ];
         let words = words.map(|(name, value)| (name, value.to_owned()));
         let numbers = numbers.map(|(name, value)| (name, value.to_string()));
@@ -422,11 +440,14 @@ impl Case {
     }
 
     /// Our message with which the case is compared, and how many of its half round trips count: one
-    /// for a write that the target sees, two for an operation that returns something.
+    /// for a write that the target sees, or for a message beside idle connections or a thread of
+    /// the library, two for an operation that returns something.
     pub(crate) fn message(&self) -> Option<(Self, f64)> {
         let message = Self::new(Section::HalfRoundTrips, self.provider, Pattern::Latency, self.size);
         match self.pattern {
             Pattern::Put => Some((message, 1.0)),
+            Pattern::Latency if self.idle > 0 => Some((message, 1.0)),
+            Pattern::Latency if self.progress == Progress::Auto && self.wait == Wait::Spin => Some((message, 1.0)),
             Pattern::FetchAdd => Some((message, 2.0)),
             _ => None,
         }
@@ -435,13 +456,14 @@ impl Case {
     /// Equivalents without a library, as options of `benches/bare.c`; the best one is the baseline.
     pub(crate) fn bare(&self) -> Vec<Vec<String>> {
         let waits = self.pattern == Pattern::Latency && self.wait != Wait::Spin;
-        let alike = Self { wait: Wait::Spin, ..*self };
+        let alike = Self { wait: Wait::Spin, relay: 0, ..*self };
         if self.counted != Counted::Value || !alike.is_plain() {
             return Vec::new();
         }
         let options = |pattern: &str, more: &[&str]| -> Vec<String> {
-            let (size, window) = (self.size.to_string(), self.window.to_string());
-            let all = ["--pattern", pattern, "--size", &size, "--window", &window, "--buffers", self.buffers.word()];
+            let (size, window, relay) = (self.size.to_string(), self.window.to_string(), self.relay.to_string());
+            let sizes = ["--size", &size, "--window", &window, "--relay", &relay];
+            let all = [&["--pattern", pattern, "--buffers", self.buffers.word()], &sizes[..]].concat();
             all.iter().chain(more).map(|word| (*word).to_owned()).collect()
         };
         // One-sided streams move bytes as messages do.
@@ -519,7 +541,7 @@ impl Case {
             (_, Pattern::Idle) => tcp && self.wait == Wait::Sread && self.peers == 1,
             (_, Pattern::Connect | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => self.endpoint == Endpoint::Rdm,
             (_, Pattern::Both) => self.threads == 2,
-            (_, Pattern::Solo | Pattern::Endpoints | Pattern::Shared) => false,
+            (_, Pattern::Solo | Pattern::Endpoints | Pattern::Shared | Pattern::Start) => false,
             (_, Pattern::Allreduce | Pattern::Barrier) => self.size == 8 && self.processes == 2,
             (_, Pattern::Contexts) => self.threads == 2,
             (_, Pattern::Cancel) => tcp,
@@ -545,43 +567,4 @@ pub(crate) fn bytes(size: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plain_case_is_one_that_programs_run_without_asking_for_speed() {
-        let plain = Case::new(Section::Rates, Provider::Shm, Pattern::Rate, 8);
-        assert_eq!((plain.locking, plain.batch, plain.completion), (Locking::Safe, 1, Completion::Send));
-        assert!(plain.is_plain() && Case { buffers: Buffers::Read, ..plain }.is_plain());
-        assert!(!Case { locking: Locking::Domain, ..plain }.is_plain());
-        assert!(!Case { batch: 16, ..plain }.is_plain());
-    }
-
-    #[test]
-    fn a_case_that_sleeps_is_compared_with_a_socket_that_sleeps() {
-        let spins = Case::new(Section::Waiting, Provider::Tcp, Pattern::Latency, 8);
-        let loops = |case: &Case| -> Vec<String> {
-            case.bare().into_iter().map(|way| way.last().cloned().unwrap_or_default()).collect()
-        };
-        assert_eq!(loops(&spins), ["busy", "blocking"]);
-        assert_eq!(loops(&Case { wait: Wait::Fd, ..spins }), ["blocking"]);
-        assert!(Case { wait: Wait::Fd, provider: Provider::Shm, ..spins }.bare().is_empty());
-    }
-
-    #[test]
-    fn a_large_payload_within_a_host_is_compared_with_every_way_between_two_processes() {
-        let stream = Case::new(Section::Streams, Provider::Shm, Pattern::Stream, 64 * KIB);
-        let read = Case { pattern: Pattern::Read, ..stream };
-        for case in [stream, read] {
-            let ways = case.bare();
-            assert!(ways.iter().all(|way| way.windows(2).any(|words| words == ["--pattern", "stream"])), "{ways:?}");
-            let loops: Vec<_> = ways.iter().filter_map(|way| way.last().map(String::as_str)).collect();
-            assert_eq!(loops, ["reading", "writing", "both", "pooled"]);
-        }
-    }
-
-    #[test]
-    fn sizes_are_written_as_people_write_them() {
-        assert_eq!([8, 4 * KIB, 64 * KIB, MIB, 1000].map(bytes), ["8 B", "4 KiB", "64 KiB", "1 MiB", "1000 B"]);
-    }
-}
+mod tests;

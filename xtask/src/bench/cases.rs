@@ -98,6 +98,15 @@ fn streams(cases: &mut Vec<Case>) {
         }
         cases.push(Case { locking: Locking::Domain, batch: 16, ..new(provider, 64 * KIB) });
         cases.push(Case { endpoint: Endpoint::Msg, ..new(provider, 64 * KIB) });
+        if provider == Provider::Tcp {
+            // The process between them needs a core, too, so they sleep.
+            for (size, window) in [(64 * KIB, 64), (MIB, 16)] {
+                for relay in [50, 1000] {
+                    let (endpoint, wait) = (Endpoint::Msg, Wait::Sread);
+                    cases.push(Case { endpoint, wait, relay, window, milliseconds: 500, ..new(provider, size) });
+                }
+            }
+        }
         // Each message of futures has a buffer of its own.
         for (size, window) in [(64 * KIB, 64), (MIB, 16)] {
             let (interface, buffers) = (Interface::Futures, Buffers::Apart);
@@ -147,6 +156,9 @@ fn peers_and_threads(cases: &mut Vec<Case>) {
         }
         for peers in [16, 64] {
             cases.push(Case { peers, ..new(provider, Pattern::Rate, 8) });
+        }
+        if provider == Provider::Tcp {
+            cases.push(Case { idle: 1000, ..new(provider, Pattern::Latency, 8) });
         }
         // More threads than cores: scheduling adds variance, so samples are longer.
         for threads in [2, 4] {
@@ -212,6 +224,9 @@ fn connections_and_memory(cases: &mut Vec<Case>) {
     }
     for provider in [Provider::Tcp, Provider::Shm, Provider::Udp] {
         cases.push(new(provider, Pattern::MemoryOfEndpoint));
+    }
+    for (provider, peers) in [(Provider::Shm, 16), (Provider::Tcp, 32)] {
+        cases.push(Case { peers, processes: 8, reads: 50, ..new(provider, Pattern::Start) });
     }
 }
 

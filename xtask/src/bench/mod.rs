@@ -165,7 +165,7 @@ fn prepare(options: &Options, chosen: &[Case]) -> Result<(Bench, Vec<String>), S
     let programs = Programs {
         futures: disk::target().join("release/examples/futures"),
         fabric,
-        bare: build(&work, &["bare", "bench"], None)?,
+        bare: build(&work, &["bare", "bench", "relay"], None)?,
         work,
     };
     let ours = Library::open(&programs.fabric, &folder)?;
@@ -215,7 +215,21 @@ fn works(program: &str, option: &str) -> bool {
 pub(crate) fn build_fabric(work: &Path) -> Result<(PathBuf, PathBuf), String> {
     build_with_library(
         work,
-        &["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale", "collective", "contexts"],
+        &[
+            "fabric",
+            "bench",
+            "side",
+            "exchange",
+            "rma",
+            "life",
+            "crowd",
+            "start",
+            "solo",
+            "scale",
+            "collective",
+            "contexts",
+            "relay",
+        ],
     )
 }
 
