@@ -103,7 +103,7 @@ fn streams(cases: &mut Vec<Case>) {
             for (size, window) in [(64 * KIB, 64), (MIB, 16)] {
                 for relay in [50, 1000] {
                     let (endpoint, wait) = (Endpoint::Msg, Wait::Sread);
-                    cases.push(Case { endpoint, wait, relay, window, milliseconds: 500, ..new(provider, size) });
+                    cases.push(Case { endpoint, wait, relay, window, ..new(provider, size) });
                 }
             }
         }
