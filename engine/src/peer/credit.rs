@@ -17,6 +17,11 @@ pub const GUARANTEED: u64 = (64 << 10) + 64 * OVERHEAD;
 const _: () = assert!(ofi_core::negotiate::EARLY_BYTES as u64 + 64 * OVERHEAD <= GUARANTEED);
 /// The largest part of a window that is charged to the account.
 const MOST_SHARED: u64 = 2 << 20;
+/// The widest window, in bytes. As much is under way on a link with 16 GB/s and a round trip of a
+/// millisecond.
+const WIDEST: u64 = 16 << 20;
+/// Windows that become wider may take 1/`WIDER_SHARE` of the memory still available for windows.
+const WIDER_SHARE: u64 = 4;
 /// A new link gets 1/`SHARE` of the memory still available for windows.
 const SHARE: u64 = 32;
 /// The eager limit of a link that has only the guaranteed credit, in bytes: two such messages fit.
@@ -166,8 +171,10 @@ pub(crate) struct RxCredits {
     return_at: u64,
     /// To be granted by the next Credit frame.
     due: u64,
-    /// The initial grant.
+    /// The initial grant, and what [`Self::widen`] has added.
     window: u64,
+    /// What the peer has to use in all before the window may become wider.
+    widen_from: u64,
     /// Credit beyond the window.
     extra: u64,
     /// The peer waits for credit: consumed credit is returned at once.
@@ -186,7 +193,8 @@ impl RxCredits {
         let window = GUARANTEED + shared;
         let eager = (window / 4).clamp(LEAST_EAGER, MOST_EAGER as u64);
         let eager = u32::try_from(eager).unwrap_or(u32::MAX);
-        Self { left: window, granted: window, return_at: window / 2, window, eager, ..Self::none() }
+        let (return_at, widen_from) = (window / 2, window / 2);
+        Self { left: window, granted: window, return_at, window, widen_from, eager, ..Self::none() }
     }
 
     /// No credit: the peer may not send messages.
@@ -199,6 +207,7 @@ impl RxCredits {
             return_at: u64::MAX,
             due: 0,
             window: GUARANTEED,
+            widen_from: u64::MAX,
             extra: 0,
             prompt: false,
             eager: 0,
@@ -286,6 +295,24 @@ impl RxCredits {
         self.due += more;
         self.set_return();
         true
+    }
+
+    /// The peer lacked credit. If this side holds next to nothing of what it has sent, more is under
+    /// way on the link than the window: doubles that, unless the peer has used little since the
+    /// last time, as far as there is memory for windows.
+    pub(crate) fn widen(&mut self, account: &Account) {
+        let (used, held) = (self.granted - self.left, self.window + self.extra - self.promised() - self.unreturned);
+        let more = self.window.min(WIDEST.saturating_sub(self.window));
+        let free = account.room().saturating_sub(account.limit() / 2) as u64;
+        if used < self.widen_from || held > self.window / 4 || more > free / WIDER_SHARE {
+            return;
+        }
+        if account.try_charge(size(more)) {
+            self.window += more;
+            self.due += more;
+            self.widen_from = used + self.window / 2;
+            self.set_return();
+        }
     }
 
     /// Whether there is credit to grant.
@@ -385,10 +412,62 @@ mod tests {
         assert_eq!(account.used(), 0);
     }
 
+    /// A peer has used all its credit, and this side has consumed a part of what it has sent.
+    fn used_up(account: &Account, consumed: impl FnOnce(u64) -> u64) -> RxCredits {
+        let mut credit = RxCredits::open(account);
+        let window = credit.window;
+        credit.take_rx(window).unwrap();
+        credit.consumed(consumed(window));
+        credit.settle(account);
+        credit
+    }
+
+    #[test]
+    fn a_window_that_is_shorter_than_what_is_under_way_becomes_wider() {
+        let account = Account::new(LIMIT);
+        let mut credit = used_up(&account, |window| window);
+        let first = credit.window;
+        credit.widen(&account);
+        assert_eq!((credit.window, credit.promised()), (2 * first, 2 * first));
+        credit.widen(&account);
+        assert_eq!(credit.window, 2 * first, "the peer has used nothing since");
+        credit.grant_due();
+        while credit.window < WIDEST {
+            let window = credit.window;
+            assert_eq!(credit.take_consumed(window), Some(true));
+            credit.settle(&account);
+            credit.widen(&account);
+            assert_eq!(credit.window, (2 * window).min(WIDEST));
+            credit.grant_due();
+        }
+        credit.close(&account);
+        assert_eq!(account.used(), 0);
+    }
+
+    #[test]
+    fn a_window_does_not_become_wider_for_messages_that_wait_or_without_memory() {
+        let account = Account::new(LIMIT);
+        let mut credit = used_up(&account, |window| window / 2);
+        let window = credit.window;
+        credit.widen(&account);
+        assert_eq!(credit.window, window, "half of it is held here");
+        for limit in [0, 1 << 20, 8 << 20] {
+            let account = Account::new(limit);
+            let mut credit = used_up(&account, |window| window);
+            let window = credit.window;
+            while account.room() > limit / 2 && account.try_charge(1 << 10) {}
+            credit.widen(&account);
+            assert_eq!(credit.window, window, "{limit}");
+        }
+        let mut none = RxCredits::none();
+        none.widen(&account);
+        assert_eq!(none.promised(), 0, "the peer may not send messages");
+    }
+
     proptest! {
         /// The parts always add up, and the account is charged exactly for its part.
         #[test]
-        fn nothing_is_lost(steps in proptest::collection::vec((0u8..5, 1u64..100_000), 0..200)) {
+        fn nothing_is_lost(steps in proptest::collection::vec((0u8..6, 1u64..100_000), 0..200)) {
             let account = Account::new(1 << 20);
             let mut credit = RxCredits::open(&account);
             let mut held = 0;
@@ -404,6 +483,7 @@ mod tests {
                     }
                     2 => { credit.extend(bytes, &account); }
                     3 => credit.grant_due(),
+                    4 => credit.widen(&account),
                     _ => { credit.settle(&account); }
                 }
                 prop_assert_eq!(credit.left + credit.unreturned + credit.due + held, credit.window + credit.extra);

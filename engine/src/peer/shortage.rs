@@ -50,6 +50,7 @@ impl Peers {
             link.rx.credit.set_prompt(true);
             self.shortage.blocked.push(id);
         }
+        link.rx.credit.widen(&self.account);
         // No eager message costs more, so ignore what the peer asks for beyond that.
         link.rx.blocked = Blocked::Needs(bytes.min(cost_of(link.rx.credit.eager())));
         Some(link.sender)

@@ -221,3 +221,55 @@ fn a_read_that_finds_nothing_acknowledges_arrivals() {
     }
     assert!(until(&world, &mut [&mut a], |nodes| nodes[0].is_done(sent)), "{}", r.ep.describe());
 }
+
+/// What a peer is granted once it has used up its credit, and what it has used; `wanted`: a receive
+/// takes each of its messages.
+fn granted(wanted: bool) -> (u64, u64, u64) {
+    const LEN: usize = 100 << 10;
+    let world = world();
+    let mut r = peer(&world, 1);
+    let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
+    raw.hello(&connect_hello(Addr::from(addr(66, 2000)), [7; 16]));
+    raw.send();
+    steps(&world, &mut [&mut r]);
+    let window = match &raw.read()[..] {
+        [Received::Hello(hello)] => hello.credits.bytes,
+        other => panic!("{other:?}"),
+    };
+    let (cost, ack) = (LEN as u64 + 128, AckMode::No);
+    let info = MessageInfo { tag: Some(WANTED), data: None, ack, fenced: false, group: false };
+    let (mut used, mut id, mut granted) = (0, 0, 0);
+    let mut pass = |raw: &mut Raw, r: &mut Node| {
+        let mut is_behind = true;
+        while is_behind {
+            raw.send();
+            is_behind = raw.is_behind();
+            steps(&world, &mut [r]);
+            let credit = |one| if let Received::Frame(Frame::Credit { bytes }, _) = one { bytes } else { 0 };
+            granted += raw.read().into_iter().map(credit).sum::<u64>();
+        }
+    };
+    while used + cost <= window {
+        if wanted {
+            r.receive(FiAddr::UNSPEC, WANTED, LEN);
+        }
+        raw.frame(&Frame::Eager { id, info }, &[1; LEN]);
+        (used, id) = (used + cost, id + 1);
+        pass(&mut raw, &mut r);
+    }
+    raw.frame(&Frame::Blocked { bytes: cost }, &[]);
+    pass(&mut raw, &mut r);
+    (granted, used, window)
+}
+
+#[test]
+fn a_peer_whose_messages_are_received_as_they_arrive_may_have_twice_as_many_under_way() {
+    let (granted, used, window) = granted(true);
+    assert_eq!(granted, used + window);
+}
+
+#[test]
+fn a_peer_whose_messages_wait_has_no_more_under_way() {
+    let (granted, _, _) = granted(false);
+    assert_eq!(granted, 0);
+}
