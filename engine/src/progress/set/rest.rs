@@ -14,8 +14,11 @@ const DENSE: u32 = 4;
 /// How long a pollable first rests. Nothing is done for its peers for as long after the application
 /// has stopped polling.
 const SHORTEST: Duration = Duration::from_micros(250);
-/// How long pollables rest when the application keeps polling: a look takes some microseconds.
-const LONGEST: Duration = Duration::from_millis(1);
+/// How long pollables rest when the application keeps polling, at most. In a virtual machine a look
+/// takes the application's core for 50 microseconds and more, with the timer that wakes the thread.
+const LONGEST: Duration = Duration::from_millis(8);
+/// They rest for this part of the time for which the application has polled so far.
+const PART: u32 = 8;
 
 /// How often a pollable was polled; wraps.
 #[derive(Debug, Default)]
@@ -95,16 +98,18 @@ pub(super) struct Resting {
     keys: Vec<usize>,
     /// Those of them that others no longer poll, as the last look has shown.
     over: Vec<usize>,
-    /// When to look at them again, and after how long. `None` if there are none.
+    /// When to look at them again. `None` if there are none.
     until: Option<Instant>,
-    span: Duration,
+    /// Since when all of them have been polled.
+    since: Instant,
     /// Some rest anew, and the thread has not been asleep since.
     rested_since_sleep: bool,
 }
 
 impl Default for Resting {
     fn default() -> Self {
-        Self { keys: Vec::new(), over: Vec::new(), until: None, span: SHORTEST, rested_since_sleep: false }
+        let since = Instant::default();
+        Self { keys: Vec::new(), over: Vec::new(), until: None, since, rested_since_sleep: false }
     }
 }
 
@@ -115,8 +120,15 @@ impl Resting {
         self.until = self.until.filter(|_| !self.keys.is_empty());
     }
 
-    fn look_after(&mut self, now: Instant, span: Duration) {
-        (self.span, self.until) = (span, (!self.keys.is_empty()).then(|| now + span));
+    /// The first look comes soon.
+    fn begin(&mut self, now: Instant) {
+        self.since = now;
+        self.look_again(now);
+    }
+
+    fn look_again(&mut self, now: Instant) {
+        let span = (now.since(self.since) / PART).clamp(SHORTEST, LONGEST);
+        self.until = (!self.keys.is_empty()).then(|| now + span);
     }
 }
 
@@ -139,7 +151,7 @@ impl<K: LockKind> ProgressSet<K> {
                 entry.polled.restart(now, polls);
             }
         }
-        resting.look_after(now, SHORTEST);
+        resting.begin(now);
     }
 
     /// Looks at the resting pollables, if it is time; the thread still counts as asleep. False if
@@ -160,7 +172,7 @@ impl<K: LockKind> ProgressSet<K> {
         let left = self.leave_polled(state, now);
         if woken || left {
             state.resting.rested_since_sleep = true;
-            state.resting.look_after(now, SHORTEST);
+            state.resting.begin(now);
         }
     }
 
@@ -233,8 +245,10 @@ impl State {
                 resting.over.push(*key);
             }
         }
-        let span = if resting.over.is_empty() { (2 * resting.span).min(LONGEST) } else { SHORTEST };
-        resting.look_after(now, span);
+        if !resting.over.is_empty() {
+            resting.since = now;
+        }
+        resting.look_again(now);
     }
 }
 

@@ -120,14 +120,14 @@ fn an_endpoint_is_cared_for_again_when_the_application_stops_polling() {
 fn looks_become_rare_while_the_application_keeps_polling() {
     let mut thread = Thread::new();
     thread.sleeps(SHORTEST / 2, DENSE);
-    let mut longest = Duration::ZERO;
-    for _ in 0..10 {
-        let span = thread.set.next_look().expect("one rests").since(thread.now);
-        longest = longest.max(span);
-        thread.sleeps(span, 4_000);
+    let (begin, mut span) = (thread.now, Duration::ZERO);
+    while span < LONGEST {
+        span = thread.set.next_look().expect("one rests").since(thread.now);
+        let polled = thread.now.since(begin);
+        assert_eq!(span, (polled / PART).clamp(SHORTEST, LONGEST), "{polled:?}");
+        thread.sleeps(span, 40_000);
         assert!(thread.leaves());
     }
-    assert_eq!(longest, LONGEST);
     thread.sleeps(LONGEST, 0);
     assert!(!thread.leaves());
     thread.sleeps(SHORTEST / 2, DENSE);
