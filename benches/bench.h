@@ -81,13 +81,13 @@ struct line {
 
 struct shared {
 	struct line ping, pong, arrived;
-	double start, end[MAX_PROCESSES], result, gaps[MAX_PROCESSES];
+	double start, starts[MAX_PROCESSES], end[MAX_PROCESSES], result, gaps[MAX_PROCESSES];
 	char names[2][MAX_THREADS][MAX_PEERS][NAME_SIZE];
 	char crowd[MAX_PROCESSES][NAME_SIZE], endpoints[MAX_ENDPOINTS][NAME_SIZE];
 	/* Numbers of messages, and of pieces of them in a pool, from each rank to the other. */
+	struct line announced[2], written[2], filled[2], drained[2], answered;
 	/* The idle endpoints may connect. */
 	struct line connecting;
-	struct line announced[2], written[2], filled[2], drained[2], answered;
 	pid_t pids[2];
 	/* Addresses and keys of the memory that each rank exposes. */
 	struct { uint64_t addr, key; } memory[2];
@@ -209,7 +209,7 @@ char *alloc_payload(int slots);
 /* Fills the buffers of a window of `slots` messages that are not rewritten. */
 void fill_kept(char *bytes, int slots, int sender);
 
-/* For ranks with many sockets. */
+/* To what the system allows, for a process with many sockets. */
 void raise_limit_of_descriptors(void);
 
 /*

@@ -177,9 +177,12 @@ static void start_idle_peers(void)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
+	pin(-1);
 	while (!atomic_load(&shared->connecting.value))
 		usleep(1000);
 	open_side(&peers, 1, 0);
+	/* All sends have one context. */
+	MUST(!(peers.info->mode & (FI_CONTEXT | FI_CONTEXT2)));
 	MUST(fi_av_insert(peers.av, shared->names[0][0][0], 1, &peers.peer, 0, NULL) == 1);
 	peers.links[0].to = peers.peer;
 	for (i = 0; i < options.idle; i++) {

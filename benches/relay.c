@@ -43,22 +43,33 @@ static int is_waiting(const struct lane *lane)
 	return lane->passed < lane->taken;
 }
 
+static int is_full(const struct lane *lane)
+{
+	return lane->taken - lane->passed == PIECES;
+}
+
+/* A rank has ended; this process ends with rank 0. */
+static void end(void)
+{
+	for (;;)
+		pause();
+}
+
 /* True if something was received. */
 static int take(struct lane *lane)
 {
 	struct piece *piece = &lane->pieces[lane->taken % PIECES];
 	ssize_t got;
 
-	if (lane->taken - lane->passed == PIECES)
+	if (is_full(lane))
 		return 0;
 	if (!piece->bytes)
 		piece->bytes = alloc_pages(PIECE);
 	got = recv(lane->from, piece->bytes, PIECE, MSG_DONTWAIT);
 	if (got < 0 && errno == EAGAIN)
 		return 0;
-	/* The ranks end while both sockets are open. */
 	if (got <= 0)
-		_exit(0);
+		end();
 	*piece = (struct piece) { now() + (double) options.relay, (size_t) got, 0, piece->bytes };
 	lane->taken++;
 	return 1;
@@ -76,7 +87,7 @@ static int pass(struct lane *lane)
 	if (sent < 0 && errno == EAGAIN)
 		return 0;
 	if (sent < 0)
-		_exit(0);
+		end();
 	piece->done += (size_t) sent;
 	lane->passed += piece->done == piece->size;
 	return 1;
@@ -92,7 +103,7 @@ static void rest(void)
 	for (i = 0; i < 2; i++) {
 		double left = is_waiting(&lanes[i]) ? first(&lanes[i])->due - now() : 1e6;
 
-		ready[2 * i] = (struct pollfd) { .fd = lanes[i].from, .events = POLLIN };
+		ready[2 * i] = (struct pollfd) { .fd = is_full(&lanes[i]) ? -1 : lanes[i].from, .events = POLLIN };
 		ready[2 * i + 1] = (struct pollfd) { .fd = left <= 0 ? lanes[i].to : -1, .events = POLLOUT };
 		if (left > 0 && left < wait)
 			wait = left;

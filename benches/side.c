@@ -119,7 +119,6 @@ void read_failed(struct side *s, ssize_t ret)
 static void publish(struct side *s, struct fid *fid, int index)
 {
 	size_t size = NAME_SIZE;
-
 	char *name = shared->names[s->rank][s->thread][index];
 
 	CALL(fi_getname(fid, name, &size));

@@ -17,11 +17,12 @@ pub const GUARANTEED: u64 = (64 << 10) + 64 * OVERHEAD;
 const _: () = assert!(ofi_core::negotiate::EARLY_BYTES as u64 + 64 * OVERHEAD <= GUARANTEED);
 /// The largest part of a window that is charged to the account.
 const MOST_SHARED: u64 = 2 << 20;
-/// The widest window, in bytes. As much is under way on a link with 16 GB/s and a round trip of a
+/// The widest window, in bytes. As credit returns by halves, 8 GB/s may flow over a round trip of a
 /// millisecond.
 const WIDEST: u64 = 16 << 20;
-/// Windows that become wider may take 1/`WIDER_SHARE` of the memory still available for windows.
-const WIDER_SHARE: u64 = 4;
+/// What a window gains at a time is at most 1/`WIDER_SHARE` of the memory still available for
+/// windows.
+const WIDER_SHARE: u64 = 8;
 /// A new link gets 1/`SHARE` of the memory still available for windows.
 const SHARE: u64 = 32;
 /// The eager limit of a link that has only the guaranteed credit, in bytes: two such messages fit.
@@ -297,9 +298,10 @@ impl RxCredits {
         true
     }
 
-    /// The peer lacked credit. If this side holds next to nothing of what it has sent, more is under
-    /// way on the link than the window: doubles that, unless the peer has used little since the
-    /// last time, as far as there is memory for windows.
+    /// The peer lacked credit. If this side holds little of what the peer has sent, more is under way
+    /// on the link than the window allows: doubles the window, unless the peer has used little
+    /// credit since the last time, or there is too little memory for windows. It stays as wide
+    /// until the link ends.
     pub(crate) fn widen(&mut self, account: &Account) {
         let (used, held) = (self.granted - self.left, self.window + self.extra - self.promised() - self.unreturned);
         let more = self.window.min(WIDEST.saturating_sub(self.window));
@@ -447,17 +449,22 @@ mod tests {
     #[test]
     fn a_window_does_not_become_wider_for_messages_that_wait_or_without_memory() {
         let account = Account::new(LIMIT);
-        let mut credit = used_up(&account, |window| window / 2);
-        let window = credit.window;
-        credit.widen(&account);
-        assert_eq!(credit.window, window, "half of it is held here");
-        for limit in [0, 1 << 20, 8 << 20] {
-            let account = Account::new(limit);
-            let mut credit = used_up(&account, |window| window);
+        for (short, widens) in [(0, true), (1, false)] {
+            let mut credit = used_up(&account, |window| window - window / 4 - short);
             let window = credit.window;
-            while account.room() > limit / 2 && account.try_charge(1 << 10) {}
             credit.widen(&account);
-            assert_eq!(credit.window, window, "{limit}");
+            assert_eq!(credit.window > window, widens, "a quarter and {short} bytes are held here");
+            credit.close(&account);
+        }
+        for (short, widens) in [(0, true), (1, false)] {
+            let mut credit = used_up(&account, |window| window);
+            let (window, free) = (credit.window, account.room() - LIMIT / 2);
+            let taken = free - size(window * WIDER_SHARE) + short;
+            assert!(account.try_charge(taken));
+            credit.widen(&account);
+            assert_eq!(credit.window > window, widens, "{short} bytes less than {WIDER_SHARE} times as many are free");
+            account.release(taken);
+            credit.close(&account);
         }
         let mut none = RxCredits::none();
         none.widen(&account);

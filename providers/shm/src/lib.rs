@@ -33,7 +33,10 @@ pub use transport::ShmTransport;
 pub mod seam {
     use core::cell::Cell;
 
-    thread_local!(static BOUNCED: Cell<usize> = const { Cell::new(0) });
+    thread_local! {
+        static BOUNCED: Cell<usize> = const { Cell::new(0) };
+        static BITMAPS: Cell<usize> = const { Cell::new(0) };
+    }
 
     /// Pieces that this thread has passed through bounce buffers.
     pub fn bounced() -> usize {
@@ -42,6 +45,15 @@ pub mod seam {
 
     pub(crate) fn note() {
         BOUNCED.set(BOUNCED.get() + 1);
+    }
+
+    /// Bitmaps of peers that this thread has mapped.
+    pub fn bitmaps() -> usize {
+        BITMAPS.get()
+    }
+
+    pub(crate) fn note_bitmap() {
+        BITMAPS.set(BITMAPS.get() + 1);
     }
 }
 

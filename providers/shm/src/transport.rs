@@ -241,9 +241,8 @@ impl ShmTransport {
         };
         if self.retries.is_due(now) {
             let asked = self.ask_again(events);
-            let moved = self.tell_process_again() | asked;
+            let moved = self.tell_process_again() | self.tell_bitmap(now) | asked;
             any |= asked;
-            self.tell_bitmap(now);
             self.retries.reschedule(now, moved);
         }
         any | self.probe(now, events)

@@ -1,5 +1,5 @@
-//! Peers without credit for their next message: they must get credit when memory becomes free or a
-//! receive wants the message.
+//! Peers without credit for their next message: they must get credit when memory becomes free, a
+//! receive wants the message, or the messages before it have been received.
 
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
@@ -222,9 +222,9 @@ fn a_read_that_finds_nothing_acknowledges_arrivals() {
     assert!(until(&world, &mut [&mut a], |nodes| nodes[0].is_done(sent)), "{}", r.ep.describe());
 }
 
-/// What a peer is granted once it has used up its credit, and what it has used; `wanted`: a receive
-/// takes each of its messages.
-fn granted(wanted: bool) -> (u64, u64, u64) {
+/// What a peer is granted once it has used up its credit, what it has used, and its first grant.
+/// `wanted`: a receive takes each of its messages.
+fn use_up(wanted: bool) -> (u64, u64, u64) {
     const LEN: usize = 100 << 10;
     let world = world();
     let mut r = peer(&world, 1);
@@ -264,12 +264,12 @@ fn granted(wanted: bool) -> (u64, u64, u64) {
 
 #[test]
 fn a_peer_whose_messages_are_received_as_they_arrive_may_have_twice_as_many_under_way() {
-    let (granted, used, window) = granted(true);
+    let (granted, used, window) = use_up(true);
     assert_eq!(granted, used + window);
 }
 
 #[test]
 fn a_peer_whose_messages_wait_has_no_more_under_way() {
-    let (granted, _, _) = granted(false);
+    let (granted, _, _) = use_up(false);
     assert_eq!(granted, 0);
 }

@@ -81,7 +81,7 @@ CASE_OURS(srx_open_rules)
 	open_domain(&s, &RDM);
 	open_domain(&t, &RDM);
 	attr = *s.info->rx_attr;
-	/* As many receives as an endpoint cannot have either. */
+	/* More receives than an endpoint can have. */
 	attr.size = (size_t) 1 << 40;
 	CHECK(fi_srx_context(s.domain, &attr, &srx, NULL) == -FI_EINVAL);
 	CHECK(fi_srx_context(s.domain, NULL, &srx, NULL) == 0);

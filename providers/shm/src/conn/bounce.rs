@@ -55,8 +55,8 @@ impl BounceSender {
 
     /// The number of the payload that the receiver wants, if it has asked since.
     pub(super) fn wanted(&self) -> Option<u64> {
-        // Relaxed: nothing comes with the word.
-        let (requests, number) = unplace(self.buffer.wanted().load(Ordering::Relaxed));
+        // Acquire: the receiver has read its hello, which lies where the payload goes.
+        let (requests, number) = unplace(self.buffer.wanted().load(Ordering::Acquire));
         (requests != self.requests as usize).then_some(number as u64)
     }
 
@@ -129,9 +129,9 @@ impl BounceReceiver {
         Self { buffer, number: 0, requests: 0 }
     }
 
-    /// The answer of that length to a connect request ([`BounceSender::leave_hello`]).
+    /// The answer of that length, at most [`BOUNCE_LEN`], to a connect request ([`BounceSender::leave_hello`]).
     pub(super) fn take_hello(&self, len: usize) -> Vec<u8> {
-        let mut hello = vec![0; len.min(BOUNCE_LEN)];
+        let mut hello = vec![0; len];
         self.buffer.bytes.read(0, &mut hello);
         hello
     }
@@ -141,8 +141,8 @@ impl BounceReceiver {
         self.requests = self.requests.wrapping_add(1);
         // Numbers of payloads have 32 bits.
         let word = u64::from(self.requests) << 32 | number & u64::from(u32::MAX);
-        // Relaxed: nothing comes with the word.
-        self.buffer.wanted().store(word, Ordering::Relaxed);
+        // Release: this side has read the hello that lies in the buffer.
+        self.buffer.wanted().store(word, Ordering::Release);
     }
 
     /// The length of the next piece, as the sender gives it, if there is one.

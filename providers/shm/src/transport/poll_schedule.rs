@@ -10,6 +10,7 @@ use crate::cma::Cma;
 use crate::conn::{Conn, State};
 use crate::control::{About, BitmapOffer};
 use crate::region::ReadyBitmap;
+use crate::seam;
 use ofi_core::Instant;
 use ofi_engine::transport::LinkEvents;
 use ofi_os::descriptor::PrivateFd;
@@ -32,7 +33,7 @@ const UNSET_EVERY: u32 = 8;
 /// Peers offered the bitmap at a time.
 const NOTICES: usize = 32;
 /// How long after the last link was opened the endpoint offers the bitmap. A job opens its links
-/// together, and the first messages over all of them come before what makes later ones cheaper.
+/// together; the offers would delay the first messages over them.
 const CALM: Duration = Duration::from_millis(100);
 /// How long after the first of several links the endpoint offers it at the latest.
 const AT_LATEST: Duration = Duration::from_secs(2);
@@ -281,17 +282,17 @@ impl ShmTransport {
         any
     }
 
-    /// Offers the bitmap to the peers of idle links.
-    pub(super) fn tell_bitmap(&mut self, now: Instant) {
+    /// Offers the bitmap to the peers of idle links, if it is time. True if a peer was offered it.
+    pub(super) fn tell_bitmap(&mut self, now: Instant) -> bool {
         if self.schedule.untold == 0 || now < self.schedule.tell_at {
-            return;
+            return false;
         }
         let Self { conns, schedule, control, .. } = self;
         if schedule.bitmap.is_none() {
             // Without a bitmap the idle links are polled in turn.
             schedule.bitmap = ReadyBitmap::create().ok();
         }
-        let Some((_, memory)) = &schedule.bitmap else { return };
+        let Some((_, memory)) = &schedule.bitmap else { return false };
         let end = schedule.entries.len();
         // Begin with other peers each time: a socket may stay full.
         schedule.first_told = schedule.first_told.wrapping_add(NOTICES) % end.max(1);
@@ -305,9 +306,9 @@ impl ShmTransport {
             // A full socket is tried again; the next probe finds one that is gone.
             control.give_bitmap(&peer.name, peer.request, *slot, memory.as_fd()).is_ok()
         });
-        for slot in offered.collect::<Vec<usize>>() {
-            schedule.set_told(slot, true);
-        }
+        let offered = offered.collect::<Vec<usize>>();
+        offered.iter().for_each(|slot| schedule.set_told(*slot, true));
+        !offered.is_empty()
     }
 
     /// The link that a control message is about.
@@ -327,6 +328,7 @@ impl ShmTransport {
             let bitmap = ReadyBitmap::attach(memory.as_fd()).ok().map(|bitmap| {
                 // No bit is set for lines written since the peer sent the offer.
                 bitmap.set(*place);
+                seam::note_bitmap();
                 (bitmap, *place)
             });
             self.conns[slot].presence.set_bitmap(bitmap);
