@@ -38,6 +38,9 @@ const IMPATIENCE: u16 = 2;
 /// Passes over the active pollables between checks of the wait object; polls, if these are system
 /// calls as the check is.
 const LOOK_EVERY: u16 = 16;
+/// Calls of [`ProgressSet::nudge`] between passes where polls are system calls, each as long as
+/// some calls that read an entry.
+const NUDGES: u16 = 4 * LOOK_EVERY;
 /// Reads that find entries between looks whether it is time to publish reports.
 const PUBLISH_EVERY: u16 = 4096;
 
@@ -381,11 +384,11 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     /// Cheaper than a pass, for a caller that has entries to return already: flushes, and polls the
-    /// pollables only once in `LOOK_EVERY` calls.
+    /// pollables only once in `LOOK_EVERY` calls, or [`NUDGES`].
     pub fn nudge(&self, how: Flush) {
         let mut state = K::lock(&self.state);
         state.counts.nudges = state.counts.nudges.wrapping_add(1);
-        if state.counts.nudges.is_multiple_of(LOOK_EVERY) {
+        if state.counts.nudges.is_multiple_of(if state.costly > 0 { NUDGES } else { LOOK_EVERY }) {
             let publishes = state.counts.nudges.is_multiple_of(PUBLISH_EVERY);
             drop(state);
             self.progress();

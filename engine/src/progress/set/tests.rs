@@ -225,3 +225,14 @@ fn a_thread_that_may_have_slept_looks_for_events_only_where_a_poll_may_not_find_
     assert_eq!(looks(false), 1, "the pollable learns that its descriptor is readable");
     assert_eq!(looks(true), 0, "the poll is the same system call");
 }
+
+#[test]
+fn reads_that_find_entries_poll_less_often_where_that_is_a_system_call() {
+    for (costly, every) in [(false, LOOK_EVERY), (true, NUDGES)] {
+        let quiet = Arc::new(Quiet { costly, ..Quiet::default() });
+        let set = ProgressSet::with_bell(Park::default(), Arc::new(Still::default()), Box::new(|| ()));
+        set.join(quiet.clone()).expect("it has no descriptor");
+        (0..NUDGES).for_each(|_| set.nudge(Flush::ByRule));
+        assert_eq!(quiet.polls.load(Ordering::SeqCst), u32::from(NUDGES / every), "costly: {costly}");
+    }
+}
