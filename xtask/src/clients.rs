@@ -239,7 +239,7 @@ pub(crate) fn home() -> PathBuf {
 }
 
 impl Package {
-    fn folder(self) -> PathBuf {
+    pub(crate) fn folder(self) -> PathBuf {
         home().join(match self {
             Self::Intel => "impi",
             Self::Mpich => "mpich",

@@ -55,6 +55,13 @@ words!(
         Contexts = "contexts",
         Endpoints = "endpoints",
         Shared = "shared",
+        ImbPingPong = "PingPong",
+        ImbPingPing = "PingPing",
+        ImbExchange = "Exchange",
+        ImbAllreduce = "Allreduce",
+        ImbAlltoall = "Alltoall",
+        ImbPut = "Unidir_put",
+        ImbGet = "Unidir_get",
     }
 );
 words!(Locking { Safe = "safe", Domain = "domain" });
@@ -110,6 +117,7 @@ pub(crate) enum Section {
     PeersAndThreads,
     Processes,
     Collectives,
+    Programs,
     ConnectionsAndMemory,
     Scale,
     Counts,
@@ -125,6 +133,7 @@ impl Section {
         Self::PeersAndThreads,
         Self::Processes,
         Self::Collectives,
+        Self::Programs,
         Self::ConnectionsAndMemory,
         Self::Scale,
         Self::Counts,
@@ -140,6 +149,7 @@ impl Section {
             Self::PeersAndThreads => "Peers and threads",
             Self::Processes => "Many processes on two cores",
             Self::Collectives => "Collective operations",
+            Self::Programs => "Intel MPI Benchmarks",
             Self::ConnectionsAndMemory => "Connections and memory",
             Self::Scale => "Long queues and many peers",
             Self::Counts => "System calls and instructions",
@@ -324,6 +334,7 @@ impl Case {
             (_, Pattern::Endpoints) => format!("{provider} {size} rate, endpoints of a domain"),
             (_, Pattern::Shared) => format!("{provider} {size} rate, one endpoint for all threads"),
             (_, Pattern::Inserts) => format!("{provider} 10,000 address insertions amid traffic"),
+            _ => format!("{provider} {size} IMB {}", self.pattern.word()),
         };
         if self.counted != Counted::Value && self.pattern == Pattern::Solo && self.window > 1 {
             name += &format!(", window {}", self.window);
@@ -350,6 +361,8 @@ impl Case {
             (_, Pattern::Idle) => ("us/s", true),
             (_, Pattern::Gap | Pattern::Start) => ("ms", true),
             (_, Pattern::Cancel | Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => ("s", true),
+            // Programs.
+            _ => ("us", true),
         };
         Unit { name, less_is_better }
     }
@@ -366,6 +379,9 @@ impl Case {
 
     /// Whether the samples measure cache-line latency themselves, or do not depend on it.
     pub(crate) fn is_bracketed(&self) -> bool {
+        if self.is_program() {
+            return false;
+        }
         let crowd = matches!(
             self.pattern,
             Pattern::All | Pattern::Pairs | Pattern::Gap | Pattern::Start | Pattern::Allreduce | Pattern::Barrier
@@ -376,6 +392,16 @@ impl Case {
     /// Whether the rival is MPICH's operation over the other library.
     pub(crate) const fn is_collective(&self) -> bool {
         matches!(self.pattern, Pattern::Allreduce | Pattern::Barrier)
+    }
+
+    /// Whether a program that others wrote measures it (`imb.rs`).
+    pub(crate) fn is_program(&self) -> bool {
+        self.section == Section::Programs
+    }
+
+    /// Whether that program writes and reads.
+    pub(crate) const fn is_one_sided_program(&self) -> bool {
+        matches!(self.pattern, Pattern::ImbPut | Pattern::ImbGet)
     }
 
     /// Messages that one repetition of the pattern sends.
@@ -541,6 +567,7 @@ impl Case {
             (_, Pattern::Idle) => tcp && self.wait == Wait::Sread && self.peers == 1,
             (_, Pattern::Connect | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => self.endpoint == Endpoint::Rdm,
             (_, Pattern::Both) => self.threads == 2,
+            _ if self.is_program() => self.pattern == Pattern::ImbPingPong && self.size == 8,
             (_, Pattern::Solo | Pattern::Endpoints | Pattern::Shared | Pattern::Start) => false,
             (_, Pattern::Allreduce | Pattern::Barrier) => self.size == 8 && self.processes == 2,
             (_, Pattern::Contexts) => self.threads == 2,

@@ -22,6 +22,7 @@ pub(crate) fn all() -> Vec<Case> {
     peers_and_threads(&mut cases);
     processes(&mut cases);
     collectives(&mut cases);
+    programs(&mut cases);
     connections_and_memory(&mut cases);
     scale(&mut cases);
     counts(&mut cases);
@@ -209,6 +210,24 @@ fn collectives(cases: &mut Vec<Case>) {
                 cases.push(new(Pattern::Allreduce, size));
             }
         }
+    }
+}
+
+/// Collective operations of programs are measured on two processes, as the pairs are.
+fn programs(cases: &mut Vec<Case>) {
+    for provider in WITHIN_AND_ACROSS {
+        let new = |pattern, size| Case::new(Section::Programs, provider, pattern, size);
+        for size in [8, 64 * KIB, MIB] {
+            cases.push(new(Pattern::ImbPingPong, size));
+            cases.push(new(Pattern::ImbAllreduce, size));
+        }
+        for pattern in [Pattern::ImbPingPing, Pattern::ImbExchange, Pattern::ImbAlltoall] {
+            cases.push(new(pattern, 64 * KIB));
+        }
+    }
+    // Over tcp, Intel MPI gives writes no context, and takes the null context for a request.
+    for pattern in [Pattern::ImbPut, Pattern::ImbGet] {
+        cases.push(Case::new(Section::Programs, Provider::Shm, pattern, 64 * KIB));
     }
 }
 

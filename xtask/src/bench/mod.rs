@@ -6,6 +6,7 @@ mod bars;
 mod case;
 mod cases;
 pub(crate) mod guest;
+mod imb;
 mod machine;
 mod mpich;
 mod plots;
@@ -18,6 +19,7 @@ mod ucx;
 use crate::disk;
 use crate::run::{Outcome, build_release, cargo, root};
 use case::{Case, Counted, Interface};
+use imb::Imb;
 use mpich::Mpich;
 use report::{Entry, Report, Tool};
 use rival::Library;
@@ -96,6 +98,7 @@ struct Bench {
     ours: Library,
     rival: Option<Library>,
     mpich: Option<Mpich>,
+    imb: Option<Imb>,
     ucx: bool,
     /// Quantities whose counting program is not installed.
     uncounted: Vec<Counted>,
@@ -184,6 +187,11 @@ fn prepare(options: &Options, chosen: &[Case]) -> Result<(Bench, Vec<String>), S
         .and_then(|reference| Mpich::open(&programs.work, &reference))
         .map_err(|why| remarks.push(format!("No MPICH to compare collective operations with: {why}.")))
         .ok();
+    let imb = chosen.iter().any(Case::is_program).then(|| Imb::open(&programs.work)).transpose();
+    let imb = imb.unwrap_or_else(|why| {
+        remarks.push(format!("No Intel MPI Benchmarks: {why}."));
+        None
+    });
     let ucx = works("ucx_perftest", "-h");
     if !ucx {
         remarks.push("No UCX: ucx_perftest (Debian's package ucx-utils) is not installed.".to_owned());
@@ -195,7 +203,7 @@ fn prepare(options: &Options, chosen: &[Case]) -> Result<(Bench, Vec<String>), S
             uncounted.push(counted);
         }
     }
-    Ok((Bench { programs, settings, ours, rival, mpich, ucx, uncounted }, remarks))
+    Ok((Bench { programs, settings, ours, rival, mpich, imb, ucx, uncounted }, remarks))
 }
 
 /// A remark if other processes use the cores.
@@ -263,7 +271,8 @@ fn build(work: &Path, sources: &[&str], library: Option<&Path>) -> Result<PathBu
 /// rounds.
 fn measure(bench: &Bench, case: Case, rounds: usize) -> Entry {
     let mut entry = Entry::new(case);
-    let wanted = if bench.uncounted.contains(&case.counted) { 0 } else { rounds.min(case.most_rounds()) };
+    let is_missing = bench.uncounted.contains(&case.counted) || case.is_program() && bench.imb.is_none();
+    let wanted = if is_missing { 0 } else { rounds.min(case.most_rounds()) };
     for round in 0..2 * wanted {
         let pairs = entry.ratios(Tool::Rival).map_or(0, |ratios| ratios.pairs);
         let lacks_pairs = bench.rival.is_some() && !entry.has_failed(Tool::Rival) && pairs < wanted;
@@ -297,9 +306,12 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
             if entry.has_failed(*tool) {
                 continue;
             }
-            let sample = match &bench.mpich {
-                Some(mpich) if *tool == Tool::Rival && case.is_collective() => {
+            let sample = match (&bench.mpich, &bench.imb) {
+                (Some(mpich), _) if *tool == Tool::Rival && case.is_collective() => {
                     through_mpich(bench, mpich, &case, of, round)
+                }
+                (_, Some(imb)) if case.is_program() => {
+                    bracketed(bench, round, || imb.sample(settings, &of.folder, &case, round))
                 }
                 _ => library(*tool, of),
             };
