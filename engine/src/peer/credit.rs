@@ -298,8 +298,8 @@ impl RxCredits {
         true
     }
 
-    /// The peer lacked credit. If this side holds little of what the peer has sent, more is under way
-    /// on the link than the window allows: doubles the window, unless the peer has used little
+    /// The peer lacked credit. If this side holds little of what the peer has sent, more is under
+    /// way on the link than the window allows: doubles the window, unless the peer has used little
     /// credit since the last time, or there is too little memory for windows. It stays as wide
     /// until the link ends.
     pub(crate) fn widen(&mut self, account: &Account) {

@@ -1,5 +1,5 @@
-//! Samples of the Intel MPI Benchmarks, by PyPI's impi_rt, over a libfabric: the package has none of
-//! its own. All messages pass the provider.
+//! Samples of the Intel MPI Benchmarks, by PyPI's impi_rt, over a libfabric: the package has none
+//! of its own. All messages pass the provider.
 
 use crate::bench::case::Case;
 use crate::bench::sample::{Settings, limited, printed};

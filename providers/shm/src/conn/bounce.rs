@@ -129,7 +129,8 @@ impl BounceReceiver {
         Self { buffer, number: 0, requests: 0 }
     }
 
-    /// The answer of that length, at most [`BOUNCE_LEN`], to a connect request ([`BounceSender::leave_hello`]).
+    /// The answer to a connect request ([`BounceSender::leave_hello`]), of that length, at most
+    /// [`BOUNCE_LEN`].
     pub(super) fn take_hello(&self, len: usize) -> Vec<u8> {
         let mut hello = vec![0; len];
         self.buffer.bytes.read(0, &mut hello);
