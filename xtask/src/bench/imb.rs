@@ -8,7 +8,8 @@ use crate::clients::{Package, home};
 use crate::disk;
 use std::path::{Path, PathBuf};
 
-/// Most repetitions of a benchmark; its time ends it before.
+/// Most repetitions of a benchmark. Its time ends it before, or its own limit of volume: 640 of 64
+/// KiB.
 const MOST: &str = "1000000";
 
 /// Intel MPI and its benchmarks.
