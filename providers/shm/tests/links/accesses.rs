@@ -99,9 +99,8 @@ const LONG: usize = 100_000;
 struct Nowhere(*mut u8);
 
 impl Nowhere {
-    /// At a place of its own among those of all tests.
-    fn new(place: usize) -> Self {
-        Self(map_far_away(place, LONG))
+    fn new() -> Self {
+        Self(map_far_away(LONG))
     }
 
     fn buffer(&self) -> Buffer {
@@ -131,14 +130,14 @@ fn check_write_from_nowhere(bytes: &[u8], before: &[u8]) {
 
 #[test]
 fn a_write_whose_pages_are_missing_keeps_its_order() {
-    for (at, mode) in [CmaMode::IfAllowed, CmaMode::Read, CmaMode::Both].into_iter().enumerate() {
+    for mode in [CmaMode::IfAllowed, CmaMode::Read, CmaMode::Both] {
         let (mut a, mut b) = (open_for(mode), open_for(mode));
         let (to_b, exposed) = (a.know(b.addr()), b.expose(KEY, vec![9; ROOM]));
         acquaint(&mut a, &mut b, to_b);
         let bounced = seam_of_shm::bounced();
         // More than after which the initiator lends no more for a while.
-        for round in 0..12 {
-            let (before, nowhere) = (exposed.bytes(), Nowhere::new(10 + 20 * at + round));
+        for _ in 0..12 {
+            let (before, nowhere) = (exposed.bytes(), Nowhere::new());
             let contexts = write_from_nowhere(&mut a, to_b, &nowhere);
             complete(&mut [&mut a, &mut b], &contexts);
             check_write_from_nowhere(&exposed.bytes(), &before);
@@ -155,9 +154,9 @@ fn writes_of_both_directions_whose_pages_are_missing_keep_their_order() {
     let (of_a, of_b) = (a.expose(KEY, vec![9; ROOM]), b.expose(KEY, vec![9; ROOM]));
     acquaint(&mut a, &mut b, to_b);
     acquaint(&mut b, &mut a, to_a);
-    for round in 0..5 {
+    for _ in 0..5 {
         let (before, bounced) = ([of_a.bytes(), of_b.bytes()], seam_of_shm::bounced());
-        let nowhere = [Nowhere::new(100 + round), Nowhere::new(110 + round)];
+        let nowhere = [Nowhere::new(), Nowhere::new()];
         let mine = write_from_nowhere(&mut a, to_b, &nowhere[0]);
         let theirs = write_from_nowhere(&mut b, to_a, &nowhere[1]);
         expect(&RealTime, &mut [&mut a, &mut b], "the writes complete", |sides| {
@@ -179,7 +178,7 @@ fn sides_that_sleep_bring_a_write_whose_pages_are_missing() {
     let (to_b, to_a) = (a.know(b.addr()), b.know(a.addr()));
     let exposed = b.expose(KEY, vec![9; ROOM]);
     acquaint(&mut a, &mut b, to_b);
-    let (before, bounced, nowhere) = (exposed.bytes(), seam_of_shm::bounced(), Nowhere::new(3));
+    let (before, bounced, nowhere) = (exposed.bytes(), seam_of_shm::bounced(), Nowhere::new());
     let (ep_a, ep_b) = (a.ep.clone(), b.ep.clone());
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -234,7 +233,7 @@ fn memory_that_is_unmapped_under_way_costs_its_write_alone() {
     let (to_b, exposed) = (a.know(b.addr()), b.expose(KEY, vec![0; ROOM]));
     acquaint(&mut a, &mut b, to_b);
     let len = 200_000;
-    let memory = map_far_away(1, len);
+    let memory = map_far_away(len);
     // SAFETY: the test unmaps it before the write has completed, on purpose: only the other side's
     // system call reads it.
     let span = unsafe { Span::new(memory, len) };

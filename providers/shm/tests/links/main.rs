@@ -15,6 +15,7 @@ use ofi_shm::transport::Settings;
 use ofi_sync::lock::Park;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 mod accesses;
@@ -413,8 +414,10 @@ fn large_messages_go_through_the_pool_if_reading_is_denied() {
 }
 
 /// Maps memory far from where the kernel puts mappings of its own choice: once it is unmapped, no
-/// other test's thread is given that address. Each test has a place of its own.
-fn map_far_away(place: usize, len: usize) -> *mut u8 {
+/// other test's thread is given that address. Each call has a place of its own in the process.
+fn map_far_away(len: usize) -> *mut u8 {
+    static PLACES: AtomicUsize = AtomicUsize::new(0);
+    let place = PLACES.fetch_add(1, Ordering::Relaxed);
     let far = std::ptr::without_provenance_mut(0x2000_0000_0000 + (place << 32));
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -429,7 +432,7 @@ fn memory_that_is_unmapped_under_way_costs_its_message_alone() {
     let (mut a, mut b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.know(b.addr());
     warm(&mut a, &mut b, to_b);
-    let memory = map_far_away(0, LARGE);
+    let memory = map_far_away(LARGE);
     // SAFETY: the test unmaps it before the send has completed, on purpose: only the other side's
     // system call reads it.
     let span = unsafe { Span::new(memory, LARGE) };
