@@ -297,7 +297,7 @@ impl<C: Connector> Listener for ConnectionTransport<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{Disposition, RecvTarget, Token};
+    use crate::transport::{Disposition, OfferAnswer, RecvTarget, Token};
     use crate::wire::frame::Frame;
     use ofi_memory::Buffer;
     use std::collections::VecDeque;
@@ -381,7 +381,7 @@ mod tests {
         fn handle_send_room(&mut self, _: LinkId) {
             self.rooms += 1;
         }
-        fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> core::result::Result<Disposition, Violation> {
+        fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> core::result::Result<OfferAnswer, Violation> {
             unreachable!("nothing is offered")
         }
         fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}

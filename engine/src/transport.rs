@@ -185,6 +185,28 @@ pub enum Disposition {
     Into(RecvTarget),
 }
 
+/// The engine's answer to an offer.
+#[derive(Debug)]
+pub enum OfferAnswer {
+    /// The transport places the payload there, as for [`Disposition::Into`].
+    Take(RecvTarget),
+    /// No receive matches the message of that number ([`OfferId::message`]) yet. The transport may
+    /// keep the offer for [`Transport::take_offer`], or decline it.
+    Wait(u32),
+    /// The peer keeps the payload until its CTS, if it is to send one at all.
+    Decline,
+}
+
+impl From<OfferAnswer> for Disposition {
+    /// The answer for a transport that keeps no offers.
+    fn from(answer: OfferAnswer) -> Self {
+        match answer {
+            OfferAnswer::Take(target) => Self::Into(target),
+            OfferAnswer::Wait(_) | OfferAnswer::Decline => Self::Done,
+        }
+    }
+}
+
 /// The engine's answer to a connect request.
 #[derive(Debug)]
 pub enum Verdict {
@@ -237,10 +259,9 @@ pub trait LinkEvents {
     /// A frame arrived; the result says where its payload goes.
     fn handle_frame(&mut self, link: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation>;
     /// The request to send a message of `len` bytes arrived (an RTS frame), and the transport can
-    /// bring the payload at once. With [`Disposition::Done`] the peer keeps it until its CTS. With
-    /// [`Disposition::Into`] the frames behind the request may arrive before the payload is in
+    /// bring the payload at once. The frames behind the request may arrive before the payload is in
     /// place, and more offers: their payloads may end in any order.
-    fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation>;
+    fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<OfferAnswer, Violation>;
     /// A streaming payload is in place. If it is that of an offer, the engine reports no violation,
     /// because it has accepted the request; and the transport may report it although the engine has
     /// reported a violation of a later frame.
@@ -336,6 +357,12 @@ pub trait Transport: Send + Sized + 'static {
     /// request leaves as any other frame. By default the transport has no access to give.
     fn offer(&mut self, _link: LinkId, _header: &Header, _payload: Payload<'_>) -> bool {
         false
+    }
+    /// A receive matches the message of an offer that was answered with [`OfferAnswer::Wait`]: the
+    /// transport brings the payload, as if the answer had named this target. If it has declined the
+    /// offer, it gives the target back, and the engine sends a CTS. By default it keeps no offers.
+    fn take_offer(&mut self, _link: LinkId, target: RecvTarget) -> Result<(), RecvTarget> {
+        Err(target)
     }
     /// Makes progress on all links; nothing is held back afterwards. True if anything happened.
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool;

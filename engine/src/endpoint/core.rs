@@ -16,10 +16,11 @@ use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::table::{PeerId, PeerState, Senders};
 use crate::peer::yields::Due;
+use crate::rx::arrive::OfferEnd;
 use crate::rx::shared::{Notified, RxSource, SharedRx};
 use crate::rx::{Peek, Posting, RxContext, RxSettings};
 use crate::target::Target;
-use crate::transport::{Down, Transport};
+use crate::transport::{Down, LinkId, RecvTarget, Transport};
 use crate::tx::{Admitted, Tx};
 use crate::wire::hello::EndpointKind;
 use ofi_core::{Cause, Errno, Error, FiAddr, Instant};
@@ -413,10 +414,22 @@ impl<K: LockKind> Core<K> {
                 self.end_link(id, &why);
             }
         }
-        let Self { peers, tx, target, out, .. } = self;
-        while let Some(id) = peers.next_pending() {
+        while let Some(id) = self.peers.next_pending() {
+            self.take_offers(transport, id);
+            let Self { peers, tx, target, out, .. } = self;
             target.pump(peers, transport, id);
             tx.pump(peers, out, transport, id);
+        }
+    }
+
+    /// Asks the transport for the payloads of offers that have waited for a receive.
+    #[inline]
+    fn take_offers<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
+        let Self { peers, rx, out, .. } = self;
+        while let Some(target) = peers.link(id).and_then(|link| link.rx.offers.pop_front()) {
+            if let Err(RecvTarget { buffer, offer: Some(offer), .. }) = transport.take_offer(id, target) {
+                rx.lock().handle_offer_end(peers, out, (id, offer), (buffer, OfferEnd::Declined));
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use crate::peer::link::OneSidedPayload;
 use crate::rx::arrive::OfferEnd;
 use crate::rx::shared::RxSource;
 use crate::target::RESPONSE;
-use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Verdict};
+use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, RecvTarget, Token, Verdict};
 use crate::wire::frame::{Frame, MessageInfo, Violation};
 use ofi_core::Addr;
 use ofi_memory::Buffer;
@@ -58,7 +58,7 @@ impl<K: LockKind> Core<K> {
     }
 
     #[inline(never)]
-    fn dispatch_offer(&mut self, id: LinkId, header: &[u8], len: u64) -> Result<Disposition, Violation> {
+    fn dispatch_offer(&mut self, id: LinkId, header: &[u8], len: u64) -> Result<OfferAnswer, Violation> {
         let Frame::Rts { id: number, len: total, info } = Frame::parse(header)? else {
             return Err(Violation("an offer of something other than a message"));
         };
@@ -66,11 +66,11 @@ impl<K: LockKind> Core<K> {
             return Err(Violation("an offer of another length than the message's"));
         }
         if !self.admits() {
-            return Ok(Disposition::Done);
+            return Ok(OfferAnswer::Decline);
         }
         if info.group && !self.admit_message(id, (info.tag, info.data))? {
             self.rx.lock().drop_rts(&mut self.peers, (id, number, info), (len, 0))?;
-            return Ok(Disposition::Done);
+            return Ok(OfferAnswer::Decline);
         }
         let Self { peers, rx, out, .. } = self;
         rx.lock().handle_offer(peers, out, (id, number, info), len)
@@ -175,7 +175,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
         self.dispatch_frame(id, header, payload)
     }
 
-    fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
+    fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<OfferAnswer, Violation> {
         self.dispatch_offer(id, header, len as u64)
     }
 

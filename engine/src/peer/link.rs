@@ -5,7 +5,7 @@ use super::fences::Fences;
 use super::table::PeerId;
 use crate::keys::Keys;
 use crate::statistics::{Exchanged, Traffic};
-use crate::transport::LinkId;
+use crate::transport::{LinkId, RecvTarget};
 use crate::wire::frame::{Frame, MessageInfo};
 use crate::wire::hello::Hello;
 use ofi_core::{Addr, FiAddr};
@@ -243,6 +243,9 @@ pub(crate) struct LinkRx {
     pub(crate) unexpected: Keys,
     /// Receives that get their message by rendezvous.
     pub(crate) rendezvous: Keys,
+    /// Where the payloads of offers go that have waited for a receive: the transport has yet to be
+    /// asked for them.
+    pub(crate) offers: VecDeque<RecvTarget>,
     /// The peer has sent its last frame.
     pub(crate) ended: bool,
     pub(crate) counts: Counts,
@@ -277,6 +280,7 @@ impl Link {
             coming: None,
             unexpected: Keys::default(),
             rendezvous: Keys::default(),
+            offers: VecDeque::new(),
             ended: false,
             counts: Counts::default(),
         };

@@ -224,6 +224,7 @@ impl Peers {
     pub(crate) fn forget_receives(&mut self) {
         for (_, link) in self.links.iter_mut() {
             (link.rx.unexpected, link.rx.rendezvous) = (Keys::default(), Keys::default());
+            link.rx.offers.clear();
             link.rx.coming = link.rx.coming.map(|_| Coming::Dropped);
         }
     }

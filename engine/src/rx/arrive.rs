@@ -10,7 +10,7 @@ use crate::completion::reporter::{Reporter, Sender};
 use crate::peer::Peers;
 use crate::peer::credit::cost_of;
 use crate::peer::link::{Coming, Link};
-use crate::transport::{Disposition, Down, Incoming, LinkId, OfferId, RecvTarget};
+use crate::transport::{Disposition, Down, Incoming, LinkId, OfferAnswer, OfferId, RecvTarget};
 use crate::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_core::Completion;
 use ofi_memory::Buffer;
@@ -249,22 +249,23 @@ impl RxContext {
                 }
                 Ok(Disposition::Done)
             }
-            None => Ok(self.keep_rts(peers, out, (id, number, info), (len, preview, from))),
+            None => Ok(self.keep_rts(peers, out, (id, number, info), (len, preview, from), false)),
         }
     }
 
     /// The RTS of a message arrives, whose payload the transport can bring at once: that goes to
-    /// the receive which matches it. Without one it waits at the sender.
+    /// the receive which matches it. Until one does, it waits at the sender.
     pub(crate) fn handle_offer<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (id, number, info): (LinkId, u32, MessageInfo),
         len: u64,
-    ) -> Result<Disposition, Violation> {
+    ) -> Result<OfferAnswer, Violation> {
         let from = self.begin_rts(peers, (id, number, info), (len, 0))?;
         let Some(found) = self.match_posted(out, info.queue_kind(), (info.tag.unwrap_or(0), from.sender, len)) else {
-            return Ok(self.keep_rts(peers, out, (id, number, info), (len, Incoming::Complete(&[]), from)));
+            self.keep_rts(peers, out, (id, number, info), (len, Incoming::Complete(&[]), from), true);
+            return Ok(OfferAnswer::Wait(from.seq));
         };
         let (src, seq) = (peers.links.get(id).ok_or(UNKNOWN_LINK)?.src, from.seq);
         let rendezvous = RendezvousRecv { link: id, id: number, info, at: 0, want: 0, total: len, src, seq, place: 0 };
@@ -274,18 +275,21 @@ impl RxContext {
             && let Some(buffer) = receive.buffer.take()
         {
             let offer = Some(OfferId::new(found, from.seq));
-            return Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: want, offer }));
+            return Ok(OfferAnswer::Take(RecvTarget { buffer, at: 0, take: want, offer }));
         }
         self.send_cts(peers, out, found);
-        Ok(Disposition::Done)
+        Ok(OfferAnswer::Decline)
     }
 
+    /// Keeps the message of an RTS until a receive matches it. `offered`: the transport may be
+    /// asked for the payload then.
     fn keep_rts<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (id, number, info): (LinkId, u32, MessageInfo),
         (total, preview, from): (u64, Incoming<'_>, Source),
+        offered: bool,
     ) -> Disposition {
         let len = preview.len();
         let (kept, is_here) = match preview {
@@ -295,6 +299,9 @@ impl RxContext {
         };
         let kept = kept.map(Box::new);
         let key = self.queue(peers, Body::Rts { total, preview: kept }, (id, number, info), len, from);
+        if offered && let Some(message) = self.unexpected.get_mut(key) {
+            message.note_offer();
+        }
         if !is_here && let Some(link) = peers.link(id) {
             link.rx.coming = Some(Coming::Unexpected { key });
         }

@@ -9,7 +9,7 @@ use crate::completion::reporter::{Reporter, Sender};
 use crate::peer::Peers;
 use crate::peer::credit::{OVERHEAD, cost_of};
 use crate::peer::table::PeerId;
-use crate::transport::{Down, LinkId};
+use crate::transport::{Down, LinkId, OfferId, RecvTarget};
 use crate::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
@@ -45,7 +45,7 @@ impl RxContext {
         }
         let Self { unexpected, receives, .. } = self;
         let Some(entry) = unexpected.get_mut(message) else { return };
-        let (link, info, id, seq) = (entry.link(), entry.info(), entry.id, entry.seq);
+        let (link, info, id, seq, offered) = (entry.link(), entry.info(), entry.id, entry.seq, entry.is_offered());
         match &mut entry.body {
             // Claimed above.
             Body::Coming { .. } => {}
@@ -58,7 +58,11 @@ impl RxContext {
                 }
                 let rendezvous = RendezvousRecv { link, id, info, at: 0, want: 0, total, src, seq, place: 0 };
                 self.begin_rendezvous(peers, receive, rendezvous);
-                self.send_cts(peers, out, receive);
+                if offered {
+                    self.take_offer(peers, receive);
+                } else {
+                    self.send_cts(peers, out, receive);
+                }
             }
             Body::Here(bytes) => {
                 let buffer = receives.get_mut(receive).and_then(|receive| receive.buffer.as_mut());
@@ -176,6 +180,21 @@ impl RxContext {
         entry.stage = ReceiveStage::Rendezvous(Box::new(rendezvous));
         peers.return_credits(Some(id), OVERHEAD);
         want
+    }
+
+    /// Asks the transport for what a receive wants of a message that was offered before. That may
+    /// be nothing: the sender learns in the same way that its message is over.
+    fn take_offer(&mut self, peers: &mut Peers, receive: u32) {
+        let Some(entry) = self.receives.get_mut(receive) else { return };
+        let ReceiveStage::Rendezvous(rendezvous) = &entry.stage else { return };
+        let RendezvousRecv { link: id, want: take, seq, .. } = **rendezvous;
+        if let Some(link) = peers.link(id)
+            && let Some(buffer) = entry.buffer.take()
+        {
+            let offer = Some(OfferId::new(receive, seq));
+            link.rx.offers.push_back(RecvTarget { buffer, at: 0, take, offer });
+            peers.mark_pending(id);
+        }
     }
 
     /// Sends the CTS for what a receive wants of its message.

@@ -136,6 +136,7 @@ impl Unexpected {
     const HAS_DATA: u8 = 2;
     const FENCED: u8 = 4;
     const GROUP: u8 = 8;
+    const OFFERED: u8 = 16;
 
     pub(super) fn new(body: Body, info: MessageInfo, id: u32, len: u32, from: Source, origin: Origin) -> Self {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
@@ -156,6 +157,16 @@ impl Unexpected {
             fenced: self.has & Self::FENCED != 0,
             group: self.has & Self::GROUP != 0,
         }
+    }
+
+    /// Takes note that its RTS came as an offer, which the transport may still have.
+    pub(super) const fn note_offer(&mut self) {
+        self.has |= Self::OFFERED;
+    }
+
+    /// Whether its RTS came as an offer.
+    pub(super) const fn is_offered(&self) -> bool {
+        self.has & Self::OFFERED != 0
     }
 
     /// The match queue that it is in.

@@ -151,6 +151,8 @@ pub(crate) struct CmaLoan {
     pub(crate) kind: Kind,
     /// The other side has opened a window for it.
     has_window: bool,
+    /// The other side reads it once a receive matches it ([`Outcome::Waits`]).
+    waits: bool,
 }
 
 impl CmaLoan {
@@ -161,7 +163,7 @@ impl CmaLoan {
         (from, len): (usize, usize),
         (token, kind): (Token, Kind),
     ) -> Self {
-        Self { number, header, buffer, from, len, token, kind, has_window: false }
+        Self { number, header, buffer, from, len, token, kind, has_window: false, waits: false }
     }
 
     pub(crate) const fn number(&self) -> u32 {
@@ -396,9 +398,17 @@ impl Cma {
         self.ordered.count > 0
     }
 
-    /// Whether the other side may still be reading a payload.
+    /// The other side has no receive yet for the offer of that number. False if it said so before,
+    /// or nothing of the kind is lent.
+    pub(crate) fn waits(&mut self, number: u64) -> bool {
+        let loan = self.lent.iter_mut().find(|loan| u64::from(loan.number) == number && loan.kind == Kind::Offer);
+        loan.is_some_and(|loan| !core::mem::replace(&mut loan.waits, true))
+    }
+
+    /// Whether the other side is to read a payload before the link ends in order. Not those that
+    /// wait for its program: as with any rendezvous, the end of the link is their end.
     pub(crate) fn has_lent(&self) -> bool {
-        !self.lent.is_empty()
+        self.lent.iter().any(|loan| !loan.waits)
     }
 
     /// Counts an outcome to send. False if the other side leaves too many unread.

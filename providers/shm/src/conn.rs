@@ -67,9 +67,10 @@ pub(crate) struct Conn {
     notified: u64,
     /// Distinguishes the links that have the same slot one after the other.
     pub(crate) serial: u64,
-    /// Eager messages may wait here for the other side. Not those of a connected endpoint: what has
-    /// not been taken ends with fi_shutdown, and with it the link before what comes behind.
-    pub(crate) keeps_eager: bool,
+    /// It carries the messages of a connectionless endpoint. Only then may eager messages wait at
+    /// their sender, and offers for a receive: fi_shutdown ends what has not been taken, and with it
+    /// the link before what comes behind.
+    pub(crate) is_connectionless: bool,
     pub(crate) sender: Sender,
     receiver: Receiver,
     pub(crate) presence: Presence,
@@ -86,7 +87,7 @@ impl Conn {
             must_notify: false,
             notified: 0,
             serial: 0,
-            keeps_eager: false,
+            is_connectionless: false,
             sender: Sender::new(&region, side)?,
             receiver: Receiver::new(&region, side.other()),
             presence: Presence::new(region, side),

@@ -14,7 +14,8 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Errno, Error, Instant};
 use ofi_engine::transport::{
-    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport, Urgency,
+    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState, Submitted, Transport,
+    Urgency,
 };
 use ofi_engine::wire::frame::{Header, MAX_PAYLOAD};
 use ofi_memory::Buffer;
@@ -385,6 +386,10 @@ impl Transport for ShmTransport {
         self.submit_offer(link.index(), header, &mut payload)
     }
 
+    fn take_offer(&mut self, link: LinkId, target: RecvTarget) -> core::result::Result<(), RecvTarget> {
+        self.take_waiting(link.index(), target)
+    }
+
     #[inline(always)]
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
         if !self.is_calm() {
@@ -454,7 +459,7 @@ impl Transport for ShmTransport {
     }
 
     fn is_busy(&self) -> bool {
-        !self.undelivered.is_empty()
+        !self.undelivered.is_empty() || self.schedule.has_taken
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -517,7 +522,7 @@ impl ShmTransport {
     /// True if the next poll need check nothing but the links.
     #[inline(always)]
     fn is_calm(&self) -> bool {
-        self.undelivered.is_empty() && self.senders.is_empty() && !self.sleep.is_armed() && self.pace.is_calm()
+        !self.is_busy() && self.senders.is_empty() && !self.sleep.is_armed() && self.pace.is_calm()
     }
 
     /// An active link with a line to read.
@@ -536,6 +541,7 @@ impl ShmTransport {
     #[inline(never)]
     fn poll_links(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = !self.undelivered.is_empty();
+        self.schedule.has_taken = false;
         self.undelivered.deliver(events);
         self.lose_lost(events);
         if self.sleep.is_armed() {

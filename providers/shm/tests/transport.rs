@@ -2,8 +2,8 @@
 
 use ofi_core::Addr;
 use ofi_engine::transport::{
-    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token,
-    Transport, Urgency, Verdict,
+    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, Payload, RecvTarget, Submitted,
+    Token, Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::{Buffer, Shared};
@@ -57,8 +57,8 @@ impl LinkEvents for Recorder {
         }
         Ok(Disposition::Done)
     }
-    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
-        Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer: None }))
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<OfferAnswer, Violation> {
+        Ok(OfferAnswer::Take(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer: None }))
     }
     fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {

@@ -6,7 +6,7 @@ use crate::observer::{Kept, Link, Observer};
 use fastrand::Rng;
 use ofi_core::Addr;
 use ofi_engine::transport::{
-    ControlSubmitted, Flush, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+    ControlSubmitted, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
 use ofi_memory::Buffer;
 use std::cell::RefCell;
@@ -58,6 +58,20 @@ impl<T: Transport> Node<T> {
         let before = self.observer.events;
         let any = self.transport.poll(&mut self.observer);
         any || self.observer.events != before
+    }
+
+    /// Takes the offers that wait, as a program does that posts receives. True if the transport
+    /// brings some of them.
+    pub(crate) fn take_offers(&mut self) -> bool {
+        let mut any = false;
+        for (id, target) in self.observer.take_waiting() {
+            match self.transport.take_offer(id, target) {
+                Ok(()) => any = true,
+                // It comes in data frames.
+                Err(target) => self.observer.handle_recv_retry(id, target),
+            }
+        }
+        any
     }
 
     pub(crate) fn flush(&mut self, how: Flush) {

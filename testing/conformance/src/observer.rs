@@ -6,7 +6,9 @@ use crate::frame::Planned;
 use crate::ledger::{ACCEPTOR, ChannelId, End, INITIATOR, Ledger, Plan, Side};
 use fastrand::Rng;
 use ofi_core::{Addr, Cause, Errno};
-use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, OfferId, RecvTarget, Token, Verdict};
+use ofi_engine::transport::{
+    Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, OfferId, RecvTarget, Token, Verdict,
+};
 use ofi_engine::wire::frame::Violation;
 use ofi_memory::Buffer;
 use std::cell::RefCell;
@@ -26,6 +28,8 @@ pub(crate) struct Link {
     target: Option<Target>,
     /// Targets of the payloads of offers.
     offers: Vec<(OfferId, Target)>,
+    /// Offers that wait, and where their payloads will go.
+    waiting: Vec<(RecvTarget, Target)>,
     /// It has refused a frame, and no room has been reported since.
     pub(crate) backed_up: bool,
     /// The reason for which it must go down now.
@@ -83,7 +87,15 @@ impl Observer {
 
     /// Records a link that this side connects or accepts by a call.
     pub(crate) fn begin(&mut self, id: LinkId, channel: ChannelId, side: usize) {
-        let link = Link { channel, side, target: None, offers: Vec::new(), backed_up: false, condemned: None };
+        let link = Link {
+            channel,
+            side,
+            target: None,
+            offers: Vec::new(),
+            waiting: Vec::new(),
+            backed_up: false,
+            condemned: None,
+        };
         let before = self.links.insert(id, link);
         assert!(before.is_none(), "link number {} is given to a second link: {before:?}", id.0);
         let state = if side == INITIATOR { Side::Connecting } else { Side::Open };
@@ -117,10 +129,27 @@ impl Observer {
         link
     }
 
-    /// True if the transport has a buffer or must report room on one of the links.
+    /// Whether offers wait to be taken.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.links.values().any(|link| !link.waiting.is_empty())
+    }
+
+    /// The targets of the offers that wait: the caller gives them to the transport.
+    pub(crate) fn take_waiting(&mut self) -> Vec<(LinkId, RecvTarget)> {
+        let mut taken = Vec::new();
+        for (id, link) in &mut self.links {
+            for (target, expected) in link.waiting.drain(..) {
+                link.offers.extend(target.offer.map(|offer| (offer, expected)));
+                taken.push((*id, target));
+            }
+        }
+        taken
+    }
+
+    /// True if the transport has a buffer or must report room, or offers wait, on one of the links.
     pub(crate) fn is_waiting(&self, on: impl Fn(&Link) -> bool) -> bool {
         let kept = self.kept.values().map(|kept| &self.links[&kept.link]);
-        let others = self.links.values().filter(|link| link.has_target() || link.backed_up);
+        let others = self.links.values().filter(|link| link.has_target() || link.backed_up || !link.waiting.is_empty());
         kept.chain(others).any(on)
     }
 
@@ -277,15 +306,21 @@ impl LinkEvents for Observer {
         Ok(Disposition::Into(RecvTarget { buffer, at, take, offer: None }))
     }
 
-    fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
-        let mut answer = self.handle_frame(id, header, Incoming::Streaming(len))?;
+    fn handle_offer(&mut self, id: LinkId, header: &[u8], len: usize) -> Result<OfferAnswer, Violation> {
+        let answer = self.handle_frame(id, header, Incoming::Streaming(len))?;
         let name = OfferId::new(self.rng.u32(0..4), u32::try_from(self.events).expect("few"));
+        let waits = self.rng.u8(0..3) == 0;
         let link = self.links.get_mut(&id).expect("it was there");
-        if let (Disposition::Into(RecvTarget { offer, .. }), Some(target)) = (&mut answer, link.target.take()) {
-            *offer = Some(name);
-            link.offers.push((name, target));
+        let (Disposition::Into(mut target), Some(expected)) = (answer, link.target.take()) else {
+            return Ok(OfferAnswer::Decline);
+        };
+        target.offer = Some(name);
+        if waits {
+            link.waiting.push((target, expected));
+            return Ok(OfferAnswer::Wait(name.message()));
         }
-        Ok(answer)
+        link.offers.push((name, expected));
+        Ok(OfferAnswer::Take(target))
     }
 
     fn handle_offer_declined(&mut self, id: LinkId, token: Token, buffer: Buffer) {

@@ -150,8 +150,13 @@ impl<M: Medium> World<M> {
     pub(crate) fn step(&mut self, node: NodeId) -> bool {
         let Self { medium, nodes, rng, .. } = self;
         let node = &mut nodes[node];
+        let mut is_busy = false;
+        if node.observer.has_waiting() && rng.bool() {
+            is_busy = node.take_offers();
+            assert!(!is_busy || node.transport.is_busy(), "a transport that has taken offers is not busy");
+        }
         if node.asleep {
-            if !medium.is_readable(&node.transport) && !node.is_due() {
+            if !is_busy && !medium.is_readable(&node.transport) && !node.is_due() {
                 return false;
             }
             node.wake(rng.bool());
@@ -246,7 +251,8 @@ impl<M: Medium> World<M> {
             }
             let asleep =
                 (0..self.nodes.len()).filter(|node| self.nodes[*node].asleep || self.fall_asleep(*node)).count();
-            if asleep == self.nodes.len() {
+            let waits = self.nodes.iter().any(|node| node.observer.has_waiting());
+            if asleep == self.nodes.len() && !waits {
                 self.pass_time();
             }
             idle += 1;

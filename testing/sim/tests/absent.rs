@@ -7,13 +7,13 @@ use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::error::Result;
 use ofi_core::{Addr, Cause, Errno, FiAddr, Instant, OpFlags};
 use ofi_engine::transport::{
-    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState, Submitted, Token, Transport,
-    Urgency, Verdict,
+    Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, Payload, RecvTarget, ShutdownState, Submitted, Token,
+    Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{AckMode, Frame, Header, MessageInfo, Violation};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_rig::{Exposed, Message, Options, RealTime, Side, Target, expect, finish};
+use ofi_rig::{Exposed, Message, Options, RealTime, Receive, Side, Target, expect, finish};
 use ofi_sim::node::addr;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,6 +56,8 @@ struct Lender {
     failing: Option<RecvTarget>,
     /// The place of the last offer's payload.
     offered: Option<RecvTarget>,
+    /// The number of the message of the offer that waits.
+    waiting: Option<u32>,
     /// Number of payloads that can be read before one that cannot.
     absent: Arc<Mutex<Option<usize>>>,
 }
@@ -74,8 +76,11 @@ impl Lender {
                 assert!(matches!(place, Disposition::Done));
             }
             Item::Offer(header, len) => {
-                if let Disposition::Into(target) = events.handle_offer(LINK, &header, len)? {
-                    self.offered = Some(target);
+                match events.handle_offer(LINK, &header, len)? {
+                    OfferAnswer::Take(target) => self.offered = Some(target),
+                    // One waits; more are declined.
+                    OfferAnswer::Wait(message) => self.waiting = self.waiting.or(Some(message)),
+                    OfferAnswer::Decline => {}
                 }
             }
             Item::Brought(bytes) => {
@@ -157,6 +162,15 @@ impl Transport for Lender {
         Submitted::Kept
     }
 
+    fn take_offer(&mut self, _: LinkId, target: RecvTarget) -> std::result::Result<(), RecvTarget> {
+        let is_it = |waiting: &mut u32| target.offer.is_some_and(|offer| offer.message() == *waiting);
+        match self.waiting.take_if(is_it) {
+            Some(_) => self.offered = Some(target),
+            None => return Err(target),
+        }
+        Ok(())
+    }
+
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = !self.kept.is_empty();
         for (token, buffer, is_there) in std::mem::take(&mut self.kept) {
@@ -218,8 +232,9 @@ struct Scene {
     at: Box<dyn Fn(usize, usize) -> Target>,
     /// The indexes of the payloads of A and of B that cannot be read.
     absent: [Arc<Mutex<Option<usize>>>; 2],
-    /// What B gets from A.
+    /// What B gets from A, and A from B.
     to_b: Queue,
+    to_a: Queue,
 }
 
 const LEN: usize = 4 << 20;
@@ -237,6 +252,7 @@ impl Scene {
                 kept: Vec::new(),
                 failing: None,
                 offered: None,
+                waiting: None,
                 absent: absent[usize::from(me) - 1].clone(),
             });
             let options = Options { nonce: [u8::try_from(me).expect("small"); 16], ..Options::default() };
@@ -248,7 +264,7 @@ impl Scene {
         let content: Vec<u8> = (0..LEN).map(|at| (at % 251).to_le_bytes()[0]).collect();
         let memory = b.expose(KEY, content.clone());
         let at = Box::new(move |from: usize, len| Target::new(to_b, KEY, from as u64, len));
-        Self { a, b, memory, content, at, absent, to_b: left }
+        Self { a, b, memory, content, at, absent, to_b: left, to_a: right }
     }
 
     /// Operations posted before and after the failure succeed. They exceed the outstanding requests
@@ -463,6 +479,84 @@ fn an_offer_that_cannot_be_read_fails_alone() {
         lock(&to_b).push_back(Item::Brought(Some(vec![5; 1000])));
         b.progress();
         assert!(b.is_done(receive) && b.finished(receive)[0].bytes == vec![5; 1000]);
+        memory.close();
+        a.close();
+        b.close();
+    }
+}
+
+/// The CTS that B has sent, as the numbers of their messages.
+fn clear_to_send(to_a: &Queue) -> Vec<u32> {
+    let frames = lock(to_a);
+    let cts = frames.iter().filter_map(|item| match item {
+        Item::Frame(header, _) => match Frame::parse(header) {
+            Ok(Frame::Cts { id, .. }) => Some(id),
+            _ => None,
+        },
+        _ => None,
+    });
+    cts.collect()
+}
+
+/// The transport brings what an offer has kept waiting. Of one that it has declined meanwhile, the
+/// payload comes by a CTS.
+#[test]
+fn an_offer_waits_for_its_receive() {
+    let mut scene = Scene::new();
+    let Scene { a, b, to_b, to_a, .. } = &mut scene;
+    let (send, receive) = (a.send(FiAddr(0), 7, vec![1]), b.receive(FiAddr(0), 7, 1));
+    expect(&RealTime, &mut [&mut *a, &mut *b], "the link opens", |sides| {
+        sides[0].is_done(send) && sides[1].is_done(receive)
+    });
+    let info = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false, group: false };
+    for id in [9, 10] {
+        lock(to_b).push_back(Item::Offer(Frame::Rts { id, len: 1000, info }.encode(), 1000));
+    }
+    b.progress();
+    let first = b.receive(FiAddr(0), 7, 600);
+    assert!(b.outcome(first).is_none() && clear_to_send(to_a).is_empty());
+    lock(to_b).push_back(Item::Brought(Some(vec![5; 1000])));
+    b.progress();
+    let ended = b.take(first).remove(0);
+    assert_eq!(ended.outcome.expect_err("it does not fit").errno, Errno::ETRUNC);
+    assert_eq!(ended.bytes, [5; 600]);
+    let second = b.receive(FiAddr(0), 7, 1000);
+    b.progress();
+    assert!(b.outcome(second).is_none());
+    assert_eq!(clear_to_send(to_a), [10]);
+    let Scene { mut a, mut b, memory, .. } = scene;
+    memory.close();
+    a.close();
+    b.close();
+}
+
+/// A link that ends before the payload of a waiting offer has come fails the receive, and takes the
+/// messages along that no receive has matched.
+#[test]
+fn the_end_of_the_link_ends_what_waits() {
+    for is_taken in [false, true] {
+        let mut scene = Scene::new();
+        let Scene { a, b, to_b, .. } = &mut scene;
+        let (send, receive) = (a.send(FiAddr(0), 7, vec![1]), b.receive(FiAddr(0), 7, 1));
+        expect(&RealTime, &mut [&mut *a, &mut *b], "the link opens", |sides| {
+            sides[0].is_done(send) && sides[1].is_done(receive)
+        });
+        let info = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false, group: false };
+        lock(to_b).push_back(Item::Offer(Frame::Rts { id: 9, len: 1000, info }.encode(), 1000));
+        b.progress();
+        let receive = is_taken.then(|| b.receive(FiAddr(0), 7, 1000));
+        lock(to_b).push_back(Item::Frame(Frame::Cts { id: 77, token: 0, len: 1 }.encode(), Vec::new()));
+        b.progress();
+        match receive {
+            Some(receive) => assert!(b.outcome(receive).is_some_and(|outcome| outcome.is_err())),
+            None => {
+                let look = b.post_receive(Receive::new(0).tagged(7).flags(OpFlags::PEEK));
+                b.progress();
+                let failure = b.take(look).remove(0).outcome.expect_err("no message is left");
+                assert_eq!(failure.errno, Errno::ENOMSG);
+            }
+        }
+        let Scene { mut a, mut b, memory, .. } = scene;
         memory.close();
         a.close();
         b.close();

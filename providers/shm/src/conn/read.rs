@@ -42,6 +42,22 @@ struct Coming {
     behind: Option<u64>,
 }
 
+/// Offers of a link that wait for a receive at a time; more are declined. The engine holds each
+/// one's request, so this is about the time to find one.
+pub(in crate::conn) const MOST_WAITING: usize = 256;
+
+/// An offer whose message no receive has matched yet.
+#[derive(Debug)]
+struct WaitingOffer {
+    /// The engine's number for the message.
+    message: u32,
+    /// Number of its loan.
+    number: u64,
+    /// Its address in the sender's memory.
+    from: usize,
+    len: usize,
+}
+
 /// The state of the receiving half of a link.
 #[derive(Debug)]
 pub(super) struct Receiver {
@@ -50,6 +66,8 @@ pub(super) struct Receiver {
     coming: Option<Coming>,
     /// The payloads that come out of the sender's memory.
     borrowed: VecDeque<Borrowed>,
+    /// In the order of their lines.
+    waiting: VecDeque<WaitingOffer>,
     /// It has not come for the last of those that had a window: it does something else.
     is_sender_away: bool,
     bounce: BounceReceiver,
@@ -66,6 +84,7 @@ impl Receiver {
             pool,
             coming: None,
             borrowed: VecDeque::new(),
+            waiting: VecDeque::new(),
             is_sender_away: false,
             bounce: BounceReceiver::new(region.bounce(writer)),
         }

@@ -434,7 +434,7 @@ impl Sender {
                     }
                     done
                 }
-                // Not before the other side is done with the payloads lent to it.
+                // Not before the other side is done with the payloads that it is to read.
                 Out::End if cma.has_lent() || self.bounce.is_active() => false,
                 Out::End => {
                     let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
@@ -541,7 +541,7 @@ impl Conn {
     /// Whether eager messages may stay here until the other side reads them. They are done as soon
     /// as the pool has them, so they wait only for a side that does not sleep.
     pub(crate) fn may_keep_eager(&self) -> bool {
-        self.keeps_eager && self.presence.is_attentive()
+        self.is_connectionless && self.presence.is_attentive()
     }
 }
 

@@ -6,7 +6,9 @@ use crate::cma::{Cma, CmaMode, Kind, LAST_WORD, Outcome};
 use crate::region::{BOUNCE_LEN, Region, Side};
 use crate::window::{Claim, OpenWindow, PeerWindow, Share};
 use ofi_core::{Addr, Errno};
-use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Token, Verdict};
+use ofi_engine::transport::{
+    Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, Payload, RecvTarget, Token, Verdict,
+};
 use ofi_engine::wire::frame::{AckMode, Frame, Header, MessageInfo, Violation};
 use ofi_engine::wire::one_sided::RemoteAddr;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
@@ -17,6 +19,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 mod bounce;
+mod waiting;
 
 const LINK: LinkId = LinkId(0);
 const LEN: usize = (1 << 20) - 99;
@@ -46,6 +49,13 @@ struct Events {
     /// Offers so far, and which of them is declined, from 1.
     offers: usize,
     declined: usize,
+    /// Which ones no receive matches yet.
+    waits: Vec<usize>,
+}
+
+/// The number of the message of an offer.
+fn message_of(offer: usize) -> u32 {
+    u32::try_from(7 * offer).unwrap()
 }
 
 impl LinkEvents for Events {
@@ -57,21 +67,24 @@ impl LinkEvents for Events {
     }
     fn handle_frame(&mut self, link: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         match payload {
-            Incoming::Streaming(take) => self.handle_offer(link, header, take),
+            Incoming::Streaming(take) => Ok(self.handle_offer(link, header, take)?.into()),
             Incoming::Complete(_) => {
                 self.seen.push(Event::Frame);
                 Ok(Disposition::Done)
             }
         }
     }
-    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<OfferAnswer, Violation> {
         self.offers += 1;
         if self.offers == self.declined {
-            return Ok(Disposition::Done);
+            return Ok(OfferAnswer::Decline);
+        }
+        if self.waits.contains(&self.offers) {
+            return Ok(OfferAnswer::Wait(message_of(self.offers)));
         }
         let buffer = Buffer::Owned(vec![1; take]);
         self.target = buffer.address();
-        Ok(Disposition::Into(RecvTarget { buffer, at: 0, take, offer: None }))
+        Ok(OfferAnswer::Take(RecvTarget { buffer, at: 0, take, offer: None }))
     }
     fn handle_recv_done(&mut self, _: LinkId, target: RecvTarget) -> Result<(), Violation> {
         let Buffer::Owned(bytes) = target.buffer else { panic!("another buffer than the target's") };
@@ -115,6 +128,7 @@ impl Ends {
         let end = |region: &Arc<Region>, initiator| {
             let peer = Peer::new("fi_shm://test".parse().unwrap(), "test".to_owned(), (1, initiator));
             let mut conn = Conn::new(region.clone(), State::Open, peer).unwrap();
+            conn.is_connectionless = true;
             conn.cma = Cma::new(CmaMode::Both, 0);
             conn.cma.asked();
             let pid = i32::try_from(std::process::id()).unwrap();
@@ -456,7 +470,7 @@ fn an_eager_message_is_kept_only_for_a_side_that_polls() {
         [(false, false, KIND_DIRECT), (false, true, KIND_POOLED), (true, false, KIND_POOLED)]
     {
         let mut ends = Ends::new();
-        ends.from.keeps_eager = !connected;
+        ends.from.is_connectionless = !connected;
         if asleep {
             ends.to.presence.announce(SleepState::asleep(false, false));
         }

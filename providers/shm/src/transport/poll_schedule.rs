@@ -70,6 +70,8 @@ pub(super) struct PollSchedule {
     tell_at: Instant,
     tell_by: Instant,
     polls: u32,
+    /// Offers have been taken since the last poll, which brings their payloads.
+    pub(super) has_taken: bool,
     pub(super) looks: Looks,
 }
 
@@ -183,7 +185,7 @@ impl PollSchedule {
 impl ShmTransport {
     pub(super) fn insert(&mut self, mut conn: Conn) -> usize {
         conn.cma = Cma::new(self.settings.cma, self.settings.pool);
-        conn.keeps_eager = !self.settings.to_passive;
+        conn.is_connectionless = !self.settings.to_passive;
         let now = ofi_os::clock::now();
         conn.serial = self.probes.add(self.conns.vacant_key(), now);
         let slot = self.conns.insert(conn);

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 mod accesses;
 mod eager;
+mod waiting;
 
 type Ep = Endpoint<ShmTransport, Park>;
 type Side = ofi_rig::Side<ShmTransport>;

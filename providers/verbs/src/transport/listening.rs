@@ -6,7 +6,8 @@ use crate::device::Device;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{
-    ConnectRequest, Disposition, Down, Incoming, LinkEvents, LinkId, Listener, RecvTarget, Token, Transport, Verdict,
+    ConnectRequest, Disposition, Down, Incoming, LinkEvents, LinkId, Listener, OfferAnswer, RecvTarget, Token,
+    Transport, Verdict,
 };
 use ofi_engine::wire::frame::Violation;
 use ofi_memory::Buffer;
@@ -74,8 +75,8 @@ impl LinkEvents for NoEvents {
     fn handle_frame(&mut self, _: LinkId, _: &[u8], _: Incoming<'_>) -> Result<Disposition, Violation> {
         Ok(Disposition::Done)
     }
-    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<Disposition, Violation> {
-        Ok(Disposition::Done)
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<OfferAnswer, Violation> {
+        Ok(OfferAnswer::Decline)
     }
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
         Ok(())

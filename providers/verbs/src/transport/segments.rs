@@ -89,7 +89,7 @@ impl<D: Device> VerbsTransport<D> {
             (Kind::Offer, State::Open) if arriving.is_complete() => {
                 let offer = Offer::parse(segment.bytes).map_err(Down::violation)?;
                 let answer = events.handle_offer(link, segment.header, offer.len);
-                let answer = answer.map_err(|Violation(what)| Down::violation(what))?;
+                let answer = answer.map_err(|Violation(what)| Down::violation(what))?.into();
                 rest = Some(Rest::Payload { offer, exposure: Exposure::Offer, answer });
                 Ok(())
             }

@@ -8,8 +8,8 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::transport::{
-    ControlSubmitted, Disposition, Down, Flush, Incoming, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState,
-    Submitted, Token, Transport, Urgency, Verdict,
+    ControlSubmitted, Disposition, Down, Flush, Incoming, LinkEvents, LinkId, OfferAnswer, Payload, RecvTarget,
+    ShutdownState, Submitted, Token, Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
@@ -143,7 +143,7 @@ impl<E: LinkEvents, const F: u8> LinkEvents for Events<'_, E, F> {
         let answer = self.to.handle_frame(link, header, payload);
         if F == VIOLATION_IGNORED { answer.or(Ok(Disposition::Done)) } else { answer }
     }
-    fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<Disposition, Violation> {
+    fn handle_offer(&mut self, link: LinkId, header: &[u8], len: usize) -> Result<OfferAnswer, Violation> {
         self.to.handle_offer(link, header, len)
     }
     fn handle_offer_declined(&mut self, link: LinkId, token: Token, buffer: Buffer) {
@@ -300,8 +300,8 @@ impl LinkEvents for IgnoreEvents {
     fn handle_frame(&mut self, _: LinkId, _: &[u8], _: Incoming<'_>) -> Result<Disposition, Violation> {
         Ok(Disposition::Done)
     }
-    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<Disposition, Violation> {
-        Ok(Disposition::Done)
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], _: usize) -> Result<OfferAnswer, Violation> {
+        Ok(OfferAnswer::Decline)
     }
     fn handle_offer_declined(&mut self, _: LinkId, _: Token, _: Buffer) {}
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {

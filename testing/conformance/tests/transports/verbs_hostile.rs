@@ -7,8 +7,8 @@ use libtest_mimic::Trial;
 use ofi_conformance::Medium;
 use ofi_core::{Addr, Cause};
 use ofi_engine::transport::{
-    Disposition, Down, Incoming, LinkEvents, LinkId, OfferId, Payload, RecvTarget, Submitted, Token, Transport,
-    Urgency, Verdict,
+    Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, OfferId, Payload, RecvTarget, Submitted, Token,
+    Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo, Violation};
 use ofi_memory::Buffer;
@@ -112,11 +112,11 @@ impl LinkEvents for Victim {
             _ => Disposition::Done,
         })
     }
-    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<Disposition, Violation> {
+    fn handle_offer(&mut self, _: LinkId, _: &[u8], take: usize) -> Result<OfferAnswer, Violation> {
         self.heard.push(Heard::Offer);
         let offer = Some(OfferId::new(0, u32::try_from(self.offered()).expect("few")));
         let target = || RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer };
-        Ok(if self.takes { Disposition::Into(target()) } else { Disposition::Done })
+        Ok(if self.takes { OfferAnswer::Take(target()) } else { OfferAnswer::Decline })
     }
     fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
         Ok(())

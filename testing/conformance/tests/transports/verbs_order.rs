@@ -7,8 +7,8 @@ use libtest_mimic::Trial;
 use ofi_conformance::Medium;
 use ofi_core::Addr;
 use ofi_engine::transport::{
-    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, OfferId, Payload, RecvTarget, Submitted, Token,
-    Transport, Urgency, Verdict,
+    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, OfferId, Payload, RecvTarget,
+    Submitted, Token, Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_memory::Buffer;
@@ -63,10 +63,10 @@ impl LinkEvents for Log {
             }
         })
     }
-    fn handle_offer(&mut self, _: LinkId, header: &[u8], take: usize) -> Result<Disposition, Violation> {
+    fn handle_offer(&mut self, _: LinkId, header: &[u8], take: usize) -> Result<OfferAnswer, Violation> {
         let Frame::Rts { id: message, .. } = Frame::parse(header)? else { return Err(Violation("another offer")) };
         let offer = Some(OfferId::new(0, message));
-        Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer }))
+        Ok(OfferAnswer::Take(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take, offer }))
     }
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation> {
         self.heard.push(match target.offer {

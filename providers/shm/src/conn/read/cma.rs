@@ -3,12 +3,13 @@
 
 use super::BYTES;
 use super::borrowed::Borrowed;
+use super::{MOST_WAITING, WaitingOffer};
 use crate::cma::{self, CmaLoan, Kind, Outcome};
 use crate::conn::line::{KIND_WINDOW, unplace};
 use crate::conn::{Conn, Large, Out, ReadError};
 use crate::window::PeerWindow;
 use ofi_core::{Cause, Errno, Instant};
-use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, RecvTarget};
 use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_os::process;
 use ofi_sync::lines::{BODY, order_own};
@@ -37,6 +38,7 @@ impl Conn {
     }
 
     /// Reads a message that the sender offers along with its RTS, if a receive takes it now.
+    /// Otherwise it waits for one.
     pub(super) fn read_offer(
         &mut self,
         link: LinkId,
@@ -45,18 +47,41 @@ impl Conn {
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
-        let from = self.address_of(body)?;
+        let (from, number) = (self.address_of(body)?, body[HEADER_WORDS + 1]);
         if header > MAX_HEADER || !cma::is_large(len) || len > cma::MAX_OFFER || self.state_is_other() {
             return Err(INVALID.into());
         }
         let bytes = body.map(u64::to_ne_bytes);
         match events.handle_offer(link, &bytes.as_flattened()[..header], len)? {
-            Disposition::Into(target) => {
-                self.expect((from, body[HEADER_WORDS + 1], len), target, Kind::Offer);
+            OfferAnswer::Take(target) => {
+                self.expect((from, number, len), target, Kind::Offer);
                 Ok(())
             }
-            Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Declined),
+            OfferAnswer::Wait(message) if self.keep_waiting(WaitingOffer { message, number, from, len })? => Ok(()),
+            OfferAnswer::Wait(_) | OfferAnswer::Decline => self.reply(number, Outcome::Declined),
         }
+    }
+
+    /// Keeps an offer until a receive matches its message. False if it is to be declined.
+    fn keep_waiting(&mut self, offer: WaitingOffer) -> Result<bool, Violation> {
+        // Only if the sender learns of it at once: the next outcome may go past what waits for room.
+        let keeps = self.is_connectionless
+            && self.receiver.waiting.len() < MOST_WAITING
+            && self.sender.send_outcome(offer.number, Outcome::Waits)?;
+        if keeps {
+            self.receiver.waiting.push_back(offer);
+        }
+        Ok(keeps)
+    }
+
+    /// Takes on the payload of an offer that waits, for [`Self::bring`]. Gives the target back if
+    /// none does for its message.
+    pub(crate) fn take_offer(&mut self, target: RecvTarget) -> Result<(), RecvTarget> {
+        let waiting = &mut self.receiver.waiting;
+        let is_it = |offer: &WaitingOffer| target.offer.is_some_and(|id| id.message() == offer.message);
+        let Some(offer) = waiting.iter().position(is_it).and_then(|at| waiting.remove(at)) else { return Err(target) };
+        self.expect((offer.from, offer.number, offer.len), target, Kind::Offer);
+        Ok(())
     }
 
     /// Consumes the line of a payload in the sender's memory. Returns its address there.
@@ -209,11 +234,15 @@ impl Conn {
         const STRAY: Violation = Violation("the outcome of a payload that was not offered");
         self.receiver.advance();
         let outcome = Outcome::from_code(code).ok_or(STRAY)?;
+        if outcome == Outcome::Waits {
+            return if self.cma.waits(number) { Ok(()) } else { Err(STRAY) };
+        }
         // Before the loan ends: a violation returns it to the engine with all others.
         let is_possible = |loan: &CmaLoan| match outcome {
             Outcome::Taken => true,
             Outcome::Declined => loan.kind == Kind::Offer,
             Outcome::Refused => !loan.kind.keeps_order(),
+            Outcome::Waits => false,
         };
         let loan = self.cma.take_back(number, is_possible).ok_or(STRAY)?;
         match outcome {
@@ -225,7 +254,7 @@ impl Conn {
             Outcome::Declined | Outcome::Refused if loan.kind == Kind::Offer => {
                 events.handle_offer_declined(link, loan.token, loan.buffer);
             }
-            Outcome::Declined | Outcome::Refused => {
+            Outcome::Declined | Outcome::Refused | Outcome::Waits => {
                 let (header, len) = (loan.header, loan.len);
                 let again = self.regain(link, loan, events);
                 self.sender.queue(again.map_or(Out::Absent(header, len), Out::Large));

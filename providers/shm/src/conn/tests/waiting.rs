@@ -1,0 +1,155 @@
+//! Offers that wait at the receiver until a receive matches their message.
+
+use super::{Ends, Event, Events, LEN, LINK, SHORT, message, message_of};
+use crate::cma::{Kind, Outcome};
+use crate::conn::Out;
+use crate::conn::line::{KIND_END, KIND_OUTCOME, KIND_WINDOW};
+use crate::conn::read::MOST_WAITING;
+use ofi_core::Errno;
+use ofi_engine::transport::{OfferId, RecvTarget};
+use ofi_memory::Buffer;
+use ofi_sync::lines::Reader;
+
+/// Where the payload of the message of an offer goes: `take` bytes of it.
+fn target_of(offer: usize, take: usize) -> RecvTarget {
+    let offer = Some(OfferId::new(3, message_of(offer)));
+    RecvTarget { buffer: Buffer::Owned(vec![1; take]), at: 0, take, offer }
+}
+
+/// Ends whose receiver has seen `count` offers of [`LEN`] bytes, for which it has no receive.
+fn ends_with_waiting(count: usize) -> Ends {
+    let mut ends = Ends::new();
+    ends.events.waits = (1..=count).collect();
+    (0..count).for_each(|_| ends.offer(message()));
+    while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+    assert_eq!((ends.events.offers, ends.events.seen.len()), (count, 0));
+    ends
+}
+
+#[test]
+fn an_offer_is_read_once_a_receive_matches_and_holds_nothing_up() {
+    let mut ends = ends_with_waiting(2);
+    ends.send_frame();
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert_eq!(ends.events.seen, [Event::Frame]);
+    assert!(!ends.to.has_news(), "the receiver may sleep");
+    ends.events.seen.clear();
+    // The sender does nothing meanwhile.
+    for offer in [2, 1] {
+        ends.to.take_offer(target_of(offer, LEN)).unwrap();
+        assert!(ends.to.has_news(), "the next poll has work");
+        while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+    }
+    assert!(ends.events.seen == [Event::Arrived(message()[..LEN].to_vec()), Event::Arrived(message()[..LEN].to_vec())]);
+    assert!(!ends.to.has_news());
+    assert_eq!(ends.answer(), [Event::Sent, Event::Sent]);
+}
+
+#[test]
+fn less_than_the_whole_may_be_wanted() {
+    let mut ends = ends_with_waiting(2);
+    for (offer, take) in [(1, 100), (2, 0)] {
+        ends.to.take_offer(target_of(offer, take)).unwrap();
+        while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+        assert!(ends.events.seen.pop() == Some(Event::Arrived(message()[..take].to_vec())));
+    }
+    assert_eq!(ends.answer(), [Event::Sent, Event::Sent]);
+}
+
+#[test]
+fn windows_of_offers_that_are_taken_together_open_together() {
+    let mut ends = Ends::new();
+    ends.events.waits = vec![1, 2, 3];
+    (0..3).for_each(|_| ends.lend(message(), SHORT, Kind::Offer));
+    while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+    (1..=3).for_each(|offer| ends.to.take_offer(target_of(offer, SHORT)).unwrap());
+    while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+    assert_eq!(ends.events.seen.len(), 3);
+    let kinds = ends.kinds_of_answers();
+    assert_eq!(kinds[3..], [KIND_WINDOW, KIND_WINDOW, KIND_WINDOW, KIND_OUTCOME, KIND_OUTCOME, KIND_OUTCOME]);
+}
+
+#[test]
+fn the_offers_of_a_connected_endpoint_are_declined() {
+    let mut ends = Ends::new();
+    ends.to.is_connectionless = false;
+    ends.events.waits = vec![1];
+    ends.offer(message());
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert_eq!(ends.answer(), [Event::Declined]);
+    assert!(ends.to.take_offer(target_of(1, LEN)).is_err());
+}
+
+#[test]
+fn so_many_wait_and_no_more() {
+    const LITTLE: usize = 16 << 10;
+    let mut ends = Ends::new();
+    ends.events.waits = (1..=MOST_WAITING + 1).collect();
+    for offer in 1..=MOST_WAITING + 1 {
+        ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        let expected: &[Event] = if offer <= MOST_WAITING { &[] } else { &[Event::Declined] };
+        assert_eq!(ends.answer(), expected);
+    }
+    assert!(ends.to.take_offer(target_of(MOST_WAITING + 1, LITTLE)).is_err());
+    assert!(ends.to.take_offer(target_of(MOST_WAITING, LITTLE)).is_ok());
+    assert!(ends.to.take_offer(target_of(MOST_WAITING, LITTLE)).is_err(), "once");
+}
+
+#[test]
+fn one_of_which_the_sender_cannot_be_told_is_declined() {
+    let mut ends = Ends::new();
+    ends.events.waits = vec![1];
+    ends.offer(message());
+    while ends.to.sender.send_small(&[0; 16], 16).unwrap() {}
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert!(ends.to.sender.has_more(), "the outcome waits for room");
+    assert!(ends.to.take_offer(target_of(1, LEN)).is_err());
+}
+
+#[test]
+fn the_end_of_the_link_waits_for_payloads_but_not_for_a_receive() {
+    let mut ends = ends_with_waiting(1);
+    ends.from.sender.close();
+    assert_eq!(ends.send_waiting(), []);
+    assert!(!ends.from.sender.has_ended(), "the sender has yet to learn that the offer waits");
+    assert_eq!(ends.answer(), []);
+    assert_eq!(ends.send_waiting(), []);
+    assert!(ends.from.sender.has_ended());
+    let (mut reader, mut last) = (Reader::new(ends.region.ring(super::Side::Initiator)), 0);
+    while let Some((head, _)) = reader.read() {
+        (last, _) = (head >> 40, reader.advance(1));
+    }
+    assert_eq!(last, KIND_END);
+    // It gets its payload back, and the receiver has nothing to give back.
+    let mut events = Events::default();
+    assert!(!ends.from.abandon(LINK, &mut events));
+    assert_eq!(events.seen, [Event::Returned]);
+    assert!(!ends.to.abandon(LINK, &mut ends.events));
+    assert_eq!(ends.events.seen, []);
+}
+
+#[test]
+fn one_whose_sender_has_left_fails() {
+    let mut ends = ends_with_waiting(1);
+    ends.from.presence.leave();
+    ends.to.take_offer(target_of(1, LEN)).unwrap();
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert_eq!(ends.events.seen, [Event::Failed(Errno::ECONNRESET)]);
+}
+
+#[test]
+fn a_peer_says_once_that_an_offer_waits() {
+    let outcome = |number| Out::Outcome(number, Outcome::Waits, None);
+    let cases = [(Kind::Offer, [1, 2]), (Kind::Offer, [1, 1]), (Kind::Unordered, [1, 1]), (Kind::Ordered, [1, 1])];
+    for (kind, numbers) in cases {
+        let mut ends = Ends::new();
+        ends.lend(message(), LEN, kind);
+        for number in numbers {
+            assert!(ends.to.cma.reply());
+            ends.to.sender.queue(outcome(number));
+        }
+        assert_eq!(super::send_waiting(&mut ends.to), []);
+        assert!(ends.from.read(LINK, true, &mut Events::default()).is_err(), "{kind:?} {numbers:?}");
+    }
+}
