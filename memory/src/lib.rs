@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod copy;
 mod erased;
 mod fresh;
 mod loan;
