@@ -4,7 +4,7 @@
 //! fills it, so all access is by raw copies and by system calls.
 #![allow(unsafe_code)]
 
-use crate::copy::copy;
+use crate::copy::{copy, copy_many};
 use crate::region::{Reach, Region, RegionUse};
 use core::marker::PhantomData;
 use core::ptr;
@@ -164,7 +164,7 @@ impl<'a> Chunk<'a> {
         let end = unsafe { out.as_mut_ptr().add(at) };
         // SAFETY: the chunk's bytes are readable by `Span::new` or by its slice, the room is ours
         // and fresh.
-        unsafe { ptr::copy_nonoverlapping(self.base, end, self.len) };
+        unsafe { copy_many(self.base, end, self.len) };
         // SAFETY: those bytes were just written.
         unsafe { out.set_len(at + self.len) };
     }
@@ -196,7 +196,7 @@ impl<'a> ChunkMut<'a> {
         let count = bytes.len().min(self.len);
         // SAFETY: the chunk has `len >= count` writable bytes by `Span::new` or by its slice;
         // `copy` allows that a caller's slice overlaps them.
-        unsafe { ptr::copy(bytes.as_ptr(), self.base, count) };
+        unsafe { copy_many(bytes.as_ptr(), self.base, count) };
         count
     }
 }
@@ -393,7 +393,7 @@ impl Buffer {
         self.for_each(from, out.len(), |chunk| {
             // SAFETY: `for_each` hands out `out.len()` bytes at most in all, readable by
             // `Span::new`.
-            unsafe { ptr::copy(chunk.base, out[done..].as_mut_ptr(), chunk.len) };
+            unsafe { copy_many(chunk.base, out[done..].as_mut_ptr(), chunk.len) };
             done += chunk.len;
         });
         done

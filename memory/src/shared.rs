@@ -1,8 +1,9 @@
 //! Memory that another process maps too and may change at any time: copied, never referenced.
 #![allow(unsafe_code)]
 
+use crate::copy::copy_many;
 use crate::{Buffer, prefetch};
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 /// A piece of shared memory.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Shared {
         buffer.for_each(from, len, |chunk| {
             // SAFETY: the chunks are readable by `Span::new` and together at most `len` bytes, for
             // which there is room.
-            unsafe { ptr::copy(chunk.base, place, chunk.len) };
+            unsafe { copy_many(chunk.base, place, chunk.len) };
             place = place.wrapping_add(chunk.len);
         });
     }
@@ -80,7 +81,7 @@ impl Shared {
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let place = self.place(at, bytes.len());
         // SAFETY: a slice is readable, and there is room for it at `place`.
-        unsafe { ptr::copy(bytes.as_ptr(), place, bytes.len()) };
+        unsafe { copy_many(bytes.as_ptr(), place, bytes.len()) };
     }
 
     /// Copies the `len` bytes at offset `at` to a buffer, from `to` on; fewer if the buffer ends.
@@ -93,7 +94,7 @@ impl Shared {
         buffer.for_each_mut(to, len, |chunk| {
             // SAFETY: the chunks are writable by `Span::new` and together at most `len` bytes,
             // which are there.
-            unsafe { ptr::copy(place, chunk.base, chunk.len) };
+            unsafe { copy_many(place, chunk.base, chunk.len) };
             place = place.wrapping_add(chunk.len);
         });
     }
@@ -105,7 +106,7 @@ impl Shared {
     pub fn read(&self, at: usize, bytes: &mut [u8]) {
         let place = self.place(at, bytes.len());
         // SAFETY: the bytes are there, and the slice is writable.
-        unsafe { ptr::copy(place, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { copy_many(place, bytes.as_mut_ptr(), bytes.len()) };
     }
 }
 

@@ -2,7 +2,7 @@
 //! within an aligned word are loads and stores of the CPU; of longer writes the last word comes
 //! last.
 
-use core::ptr;
+use crate::copy::copy_many;
 use ofi_sync::primitive::real::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a word.
@@ -86,7 +86,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
     let count = before_last_word(to.addr(), bytes.len());
     // SAFETY: this function's contract; a peer may have been given the whole address space, with
     // the source, so they may overlap.
-    unsafe { ptr::copy(bytes.as_ptr(), to, count) };
+    unsafe { copy_many(bytes.as_ptr(), to, count) };
     // SAFETY: this function's contract.
     unsafe { store(to.wrapping_add(count), &bytes[count..]) };
 }
@@ -99,7 +99,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
 pub(super) unsafe fn read(from: *const u8, out: &mut [u8]) {
     if before_last_word(from.addr(), out.len()) > 0 {
         // SAFETY: this function's contract; they may overlap as in `write`.
-        return unsafe { ptr::copy(from, out.as_mut_ptr(), out.len()) };
+        return unsafe { copy_many(from, out.as_mut_ptr(), out.len()) };
     }
     let (mut from, mut out) = (from.cast_mut(), out);
     while !out.is_empty() {
