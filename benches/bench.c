@@ -123,7 +123,7 @@ void parse_options(int argc, char **argv)
 		case PROCESSES: options.processes = (int) number(name, optarg, 2, MAX_PROCESSES); break;
 		case LOCKING: options.locking = choice(name, optarg, "safe|domain"); break;
 		case BATCH: options.batch = (int) number(name, optarg, 1, 16); break;
-		case BUFFERS: options.buffers = choice(name, optarg, "kept|written|read|cold|apart"); break;
+		case BUFFERS: options.buffers = choice(name, optarg, "kept|written|read|cold|apart|heap"); break;
 		case COMPLETION: options.completion = choice(name, optarg, "send|inject|selective"); break;
 		case WAIT: options.wait = choice(name, optarg, "spin|sread|fd"); break;
 		case PROGRESS: options.progress = choice(name, optarg, "manual|auto"); break;
@@ -378,12 +378,17 @@ char *alloc_pages(size_t size)
 
 size_t payload_stride(void)
 {
-	return options.buffers == KEPT || options.buffers == COLD ? 0 : (options.size + 63) & ~(size_t) 63;
+	switch (options.buffers) {
+	case KEPT: case COLD: case HEAP: return 0;
+	default: return (options.size + 63) & ~(size_t) 63;
+	}
 }
 
 char *alloc_payload(int slots)
 {
-	return alloc_pages(options.buffers == COLD ? COLD_SPAN : payload_stride() * (size_t) slots + options.size + 64);
+	size_t size = options.buffers == COLD ? COLD_SPAN : payload_stride() * (size_t) slots + options.size + 64;
+
+	return alloc_pages(size) + (options.buffers == HEAP ? 16 : 0);
 }
 
 void fill_kept(char *bytes, int slots, int sender)

@@ -33,9 +33,10 @@ enum locking { SAFE, DOMAIN };
  * KEPT: one buffer on each side, not written between messages, as in the usual benchmarks. WRITTEN:
  * the sender rewrites the buffer before each send. READ: the receiver also reads and checks every
  * byte. COLD: buffers cycle through 64 MB. APART: as KEPT, but each message of a window has its own,
- * as in programs that own their buffers.
+ * as in programs that own their buffers. HEAP: as KEPT, but the buffers begin 16 bytes into a page,
+ * where malloc(3) puts large ones.
  */
-enum buffers { KEPT, WRITTEN, READ, COLD, APART };
+enum buffers { KEPT, WRITTEN, READ, COLD, APART, HEAP };
 enum completion { SEND, INJECT, SELECTIVE };
 enum wait { SPIN, SREAD, FD };
 enum progress { MANUAL, AUTO };

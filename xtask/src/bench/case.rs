@@ -67,7 +67,7 @@ words!(
 words!(Locking { Safe = "safe", Domain = "domain" });
 words!(
     /// Which side touches the payload between messages; see `benches/bench.h`.
-    Buffers { Kept = "kept", Written = "written", Read = "read", Cold = "cold", Apart = "apart" }
+    Buffers { Kept = "kept", Written = "written", Read = "read", Cold = "cold", Apart = "apart", Heap = "heap" }
 );
 words!(Completion { Send = "send", Inject = "inject", Selective = "selective" });
 words!(Wait { Spin = "spin", Sread = "sread", Fd = "fd" });

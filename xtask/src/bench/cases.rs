@@ -38,6 +38,9 @@ fn half_round_trips(cases: &mut Vec<Case>) {
             }
         }
         cases.push(Case { buffers: Buffers::Cold, ..new(provider, MIB) });
+        for size in [4 * KIB, 64 * KIB, MIB] {
+            cases.push(Case { buffers: Buffers::Heap, ..new(provider, size) });
+        }
         cases.push(Case { locking: Locking::Domain, batch: 16, ..new(provider, 8) });
         cases.push(Case { completion: Completion::Inject, ..new(provider, 8) });
         cases.push(Case { completion: Completion::Selective, ..new(provider, 8) });
@@ -90,7 +93,7 @@ fn streams(cases: &mut Vec<Case>) {
             for window in [1, 16, 64] {
                 cases.push(Case { window, ..new(provider, size) });
             }
-            for buffers in [Buffers::Written, Buffers::Read] {
+            for buffers in [Buffers::Written, Buffers::Read, Buffers::Heap] {
                 cases.push(Case { buffers, window: 16, ..new(provider, size) });
             }
         }
