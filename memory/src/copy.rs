@@ -157,9 +157,10 @@ mod tests {
         let mut memory = vec![0u8; 20 * PAGE];
         let pages = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(PAGE));
         let (from, to) = (pages, pages.wrapping_add(9 * PAGE));
-        for (behind, len) in [0, 1, 16, 63, 64, PAGE - 1].into_iter().flat_map(|behind| {
-            [PIECE, PIECE + 1, 2 * PIECE, 8 * PIECE, 8 * PIECE + 7].map(|len| (behind, len))
-        }) {
+        for (behind, len) in [0, 1, 16, 63, 64, PAGE - 1]
+            .into_iter()
+            .flat_map(|behind| [PIECE, PIECE + 1, 2 * PIECE, 8 * PIECE, 8 * PIECE + 7].map(|len| (behind, len)))
+        {
             assert_eq!(is_close_behind(from, to.wrapping_add(behind)), (1..64).contains(&behind));
             for at in 0..19 * PAGE {
                 let byte = if at < 9 * PAGE { u8::try_from(at % 251).unwrap() } else { 255 };

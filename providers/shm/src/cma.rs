@@ -21,9 +21,11 @@ use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::process::Process;
 use std::collections::VecDeque;
 
+mod classes;
 mod mode;
 mod outcome;
 
+pub(crate) use classes::Classes;
 pub use mode::CmaMode;
 pub(crate) use outcome::Outcome;
 
@@ -40,8 +42,6 @@ const LEAST: usize = 16 << 10;
 /// The smallest payload for which a receiver may stay behind its sender: where a line takes 150 ns,
 /// streams of shorter ones were as fast without, and the trials left some of them slower.
 const LEAST_BEHIND: usize = 32 << 10;
-/// Classes of sizes: from [`LEAST`] on, each twice as long as the one before, the last without end.
-const CLASSES: usize = 8;
 /// The most payloads that are lent at a time; the next ones go through the pool.
 const MOST_LENT: usize = 1024;
 /// The most outcomes that may wait for room: more than a peer lends at a time.
@@ -52,45 +52,6 @@ pub(crate) const MAX_OFFER: usize = 16 << 20;
 /// Payloads in a row that the other side could not read, after which no more are lent. A few may
 /// have pages that the program has never touched.
 const REFUSALS: u32 = 8;
-
-/// A set of classes of sizes, one bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Classes(u8);
-
-impl Classes {
-    const ALL: Self = Self(u8::MAX >> (8 - CLASSES));
-
-    /// The class of a size of at least [`LEAST`].
-    fn index(len: usize) -> usize {
-        ((len / LEAST).max(1).ilog2() as usize).min(CLASSES - 1)
-    }
-
-    fn has(self, len: usize) -> bool {
-        self.0 >> Self::index(len) & 1 != 0
-    }
-
-    const fn and(self, others: Self) -> Self {
-        Self(self.0 & others.0)
-    }
-
-    const fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether all of these are in `others`.
-    const fn are_in(self, others: Self) -> bool {
-        self.0 & !others.0 == 0
-    }
-
-    pub(crate) fn code(self) -> u64 {
-        u64::from(self.0)
-    }
-
-    pub(crate) fn from_code(code: u64) -> Option<Self> {
-        let classes = Self(u8::try_from(code).ok()?);
-        classes.are_in(Self::ALL).then_some(classes)
-    }
-}
 
 /// Whether the other side may read our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,9 +150,9 @@ struct Reading {
     /// Their classes.
     granted: Classes,
     /// How it gets those of each class, once the first large payload has come.
-    choosers: Option<Box<[Chooser; CLASSES]>>,
+    choosers: Option<Box<[Chooser; Classes::COUNT]>>,
     /// What this side claims first of payloads that both sides copy.
-    shares: [Share; CLASSES],
+    shares: [Share; Classes::COUNT],
 }
 
 /// Cross-memory attach on a link, in both directions.
@@ -209,7 +170,7 @@ pub(crate) struct Cma {
     /// its pages are touched for the first time.
     cold: usize,
     /// Large payloads of each class that this side has sent since.
-    sent: [Sent; CLASSES],
+    sent: [Sent; Classes::COUNT],
     /// Large payloads after a refusal before this side asks again.
     pause: u32,
     /// The process whose memory may be read.

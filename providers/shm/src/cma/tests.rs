@@ -118,7 +118,7 @@ fn classes_double_and_survive_the_wire() {
     let sizes = [LEAST, 2 * LEAST - 1, 2 * LEAST, 64 << 10, 1 << 20, 1 << 30];
     assert_eq!(sizes.map(Classes::index), [0, 0, 1, 2, 6, 7]);
     for code in 0..300 {
-        assert_eq!(Classes::from_code(code).map(Classes::code), (code < 1 << CLASSES).then_some(code));
+        assert_eq!(Classes::from_code(code).map(Classes::code), (code < 1 << Classes::COUNT).then_some(code));
     }
 }
 
