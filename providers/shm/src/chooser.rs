@@ -12,7 +12,7 @@ use ofi_core::Instant;
 
 mod sent;
 
-pub(crate) use sent::Sent;
+pub(crate) use sent::{Length, Sent};
 
 /// The ways of a large payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,14 @@
 //! Three kinds of payloads can be lent ([`Kind`]); they differ in what happens if one cannot be
 //! read after all.
 
-use crate::chooser::{Chooser, Sent, Way};
+use crate::chooser::{Chooser, Length, Sent, Way};
 use crate::window::Share;
 use core::ops::Range;
 use ofi_core::Instant;
 use ofi_engine::transport::{RecvTarget, Token};
 use ofi_engine::wire::frame::{Frame, Header, MAX_PAYLOAD, Violation};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
-use ofi_os::process::Process;
+use ofi_os::process::{self, Process};
 use std::collections::VecDeque;
 
 mod classes;
@@ -34,9 +34,6 @@ const ASK_AFTER: u32 = 204;
 /// The same before asking again after a refusal, the first time and at most; it doubles each time.
 const ASK_AGAIN_AFTER: u32 = 4096;
 const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
-/// Payloads of this length and more are hardly ever faster through the pool, so permission for them
-/// is asked for at once.
-const LONG: usize = 256 << 10;
 /// The smallest payload that may use cross-memory attach.
 const LEAST: usize = 16 << 10;
 /// The smallest payload for which a receiver may stay behind its sender: where a line takes 150 ns,
@@ -169,6 +166,8 @@ pub(crate) struct Cma {
     /// Bytes still to send through the pool before it is compared: at first it is small, and then
     /// its pages are touched for the first time.
     cold: usize,
+    /// Whether the kernel copies fast between processes, once that matters.
+    is_kernel_fast: Option<bool>,
     /// Large payloads of each class that this side has sent since.
     sent: [Sent; Classes::COUNT],
     /// Large payloads after a refusal before this side asks again.
@@ -206,6 +205,7 @@ impl Default for Cma {
             next: 0,
             refusals: 0,
             cold: 0,
+            is_kernel_fast: None,
             sent: Default::default(),
             pause: ASK_AGAIN_AFTER,
             peer: None,
@@ -231,14 +231,19 @@ impl Cma {
             return false;
         }
         let is_first = self.pause == ASK_AGAIN_AFTER;
-        if len >= LONG && is_first && matches!(self.permission, CmaPermission::No { .. }) {
+        if self.how == CmaMode::IfFaster && (Length::MIDDLE..Length::LONG).contains(&len) {
+            self.is_kernel_fast.get_or_insert_with(process::copies_fast);
+        }
+        // Those that begin with the direct ways need it at once.
+        if self.length_of(len) != Length::Short && is_first && matches!(self.permission, CmaPermission::No { .. }) {
             return true;
         }
         if self.cold > 0 && self.is_pools_turn(len) {
             self.cold = self.cold.saturating_sub(len);
             return false;
         }
-        self.sent[Classes::index(len)].add(len >= LONG);
+        let length = self.length_of(len);
+        self.sent[Classes::index(len)].add(length);
         match &mut self.permission {
             CmaPermission::Requested => false,
             CmaPermission::Yes { classes, .. } if *classes == Classes::ALL => false,
@@ -274,7 +279,11 @@ impl Cma {
     /// Not one that would have to be cut into several frames: they wait for the other side
     /// together, and then follow each other fast, whatever the message took.
     fn is_pools_turn(&self, len: usize) -> bool {
-        len <= MAX_PAYLOAD && self.sent[Classes::index(len)].is_for_pool(len >= LONG)
+        len <= MAX_PAYLOAD && self.sent[Classes::index(len)].is_for_pool(self.length_of(len))
+    }
+
+    fn length_of(&self, len: usize) -> Length {
+        Length::of(len, self.is_kernel_fast == Some(true))
     }
 
     /// Permission has been asked for.
@@ -516,7 +525,7 @@ impl Cma {
     }
 
     fn chooser(&mut self, len: usize) -> &mut Chooser {
-        let new = || Box::new(core::array::from_fn(|class| Chooser::new(class >= Classes::index(LONG))));
+        let new = || Box::new(core::array::from_fn(|class| Chooser::new(class >= Classes::index(Length::LONG))));
         &mut self.reading.choosers.get_or_insert_with(new)[Classes::index(len)]
     }
 

@@ -14,7 +14,7 @@ fn permission_is_requested_after_some_payloads_and_again_after_many() {
     // The pool has had its turn.
     assert!(direct.place_of(&buffer, 0, LEAST).is_some());
     // The first payloads of another class go through the pool, but not long ones.
-    assert!(direct.place_of(&buffer, 0, 2 * LEAST).is_none() && direct.place_of(&buffer, 0, LONG).is_some());
+    assert!(direct.place_of(&buffer, 0, 2 * LEAST).is_none() && direct.place_of(&buffer, 0, Length::LONG).is_some());
     // Later the other side withdraws the permission, for a class or for all.
     direct.restricted(Classes(Classes::ALL.0 & !1));
     assert!(!direct.lends(LEAST) && direct.lends(1 << 20));
@@ -40,22 +40,25 @@ fn permission_is_requested_after_some_payloads_and_again_after_many() {
 #[test]
 fn permission_for_long_payloads_is_requested_at_once_but_not_again() {
     let mut direct = Cma::new(CmaMode::IfFaster, 1 << 20);
-    assert!(!direct.is_time_to_ask(LONG - 1) && direct.is_time_to_ask(LONG));
+    direct.is_kernel_fast = Some(false);
+    assert!(!direct.is_time_to_ask(Length::LONG - 1) && direct.is_time_to_ask(Length::LONG));
+    direct.is_kernel_fast = Some(true);
+    assert!(!direct.is_time_to_ask(Length::MIDDLE - 1) && direct.is_time_to_ask(Length::MIDDLE));
     direct.asked();
     assert!(direct.answered(Classes::default()));
-    assert!((0..1000).all(|_| !direct.is_time_to_ask(LONG)), "the system does not allow it");
+    assert!((0..1000).all(|_| !direct.is_time_to_ask(Length::LONG)), "the system does not allow it");
 }
 
 #[test]
 fn a_pool_that_was_not_used_is_warm_before_it_is_compared() {
     let mut direct = Cma::new(CmaMode::IfFaster, 4 << 20);
-    assert!(direct.is_time_to_ask(LONG));
+    assert!(direct.is_time_to_ask(Length::LONG));
     direct.asked();
     assert!(direct.answered(Classes::ALL));
     let mut through_pool =
-        |payloads: u32| (0..payloads).filter(|_| !direct.is_time_to_ask(LONG) && !direct.lends(LONG)).count();
+        |payloads: u32| (0..payloads).filter(|_| !direct.is_time_to_ask(Length::LONG) && !direct.lends(Length::LONG)).count();
     let (first, second) = (through_pool(4096), through_pool(4096));
-    assert_eq!(first - second, ((2 * 4) << 20) / LONG);
+    assert_eq!(first - second, ((2 * 4) << 20) / Length::LONG);
     assert!((1..100).contains(&second), "the pool's turn comes again");
     // Longer messages come in several frames through the pool.
     let direct = |_| !direct.is_time_to_ask(4 << 20) && direct.lends(4 << 20);
