@@ -22,10 +22,12 @@ use ofi_os::process::{self, Process};
 use std::collections::VecDeque;
 
 mod classes;
+mod lent_at;
 mod mode;
 mod outcome;
 
 pub(crate) use classes::Classes;
+pub(crate) use lent_at::LentAt;
 pub use mode::CmaMode;
 pub(crate) use outcome::Outcome;
 
@@ -548,7 +550,7 @@ pub(crate) const fn is_large(len: usize) -> bool {
 /// offset. False if the memory cannot be read.
 pub(crate) fn read_part(
     process: &Process,
-    from: usize,
+    (from, lent): (usize, LentAt),
     target: &mut RecvTarget,
     part: Range<usize>,
     last: Option<(usize, &mut [u8; LAST_WORD])>,
@@ -561,7 +563,7 @@ pub(crate) fn read_part(
         ranges[1] = (from + at, word.len());
         fits &= pieces.try_push(ChunkMut::of(word)).is_ok();
     }
-    fits && process.read_ranges(&ranges, &mut pieces)
+    fits && process.read_ranges(&ranges, &mut pieces, Some(lent.age(ofi_os::clock::now())))
 }
 
 /// Writes a part of a lent payload to the other side's memory, whose pages are there.

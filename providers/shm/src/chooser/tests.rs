@@ -231,7 +231,8 @@ fn another_load_is_noticed_within_a_round_or_two() {
     let (before, after) = ([22_000, 14_000, 7_900], [23_000, 34_000, 60_000]);
     for (before, after) in [(before, after), (after, before)] {
         let half = 20_000;
-        let ways = run(256 << 10, Length::Long, 2 * half, |at, way| cost(&[way], if at < half { before } else { after }));
+        let ways =
+            run(256 << 10, Length::Long, 2 * half, |at, way| cost(&[way], if at < half { before } else { after }));
         let settled = &ways[half + 3 * ROUND as usize..];
         let fastest = *after.iter().min().unwrap() * settled.len() as u64;
         let took = cost(settled, after);

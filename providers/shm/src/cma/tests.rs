@@ -55,8 +55,9 @@ fn a_pool_that_was_not_used_is_warm_before_it_is_compared() {
     assert!(direct.is_time_to_ask(Length::LONG));
     direct.asked();
     assert!(direct.answered(Classes::ALL));
-    let mut through_pool =
-        |payloads: u32| (0..payloads).filter(|_| !direct.is_time_to_ask(Length::LONG) && !direct.lends(Length::LONG)).count();
+    let mut through_pool = |payloads: u32| {
+        (0..payloads).filter(|_| !direct.is_time_to_ask(Length::LONG) && !direct.lends(Length::LONG)).count()
+    };
     let (first, second) = (through_pool(4096), through_pool(4096));
     assert_eq!(first - second, ((2 * 4) << 20) / Length::LONG);
     assert!((1..100).contains(&second), "the pool's turn comes again");

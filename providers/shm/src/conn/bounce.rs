@@ -138,10 +138,9 @@ impl BounceReceiver {
     }
 
     /// Asks for the payload of that number. The caller notifies the sender.
-    pub(super) fn ask(&mut self, number: u64) {
+    pub(super) fn ask(&mut self, number: u32) {
         self.requests = self.requests.wrapping_add(1);
-        // Numbers of payloads have 32 bits.
-        let word = u64::from(self.requests) << 32 | number & u64::from(u32::MAX);
+        let word = u64::from(self.requests) << 32 | u64::from(number);
         // Release: this side has read the hello that lies in the buffer.
         self.buffer.wanted().store(word, Ordering::Release);
     }

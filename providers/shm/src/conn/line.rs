@@ -7,7 +7,7 @@
 //! Piece    offset u32 · 0 u32; length: bytes there, of the payload that is arriving
 //! Hello    identity [16] · flags u64 · offset u32 · 0 u32; length: bytes there
 //! End      nothing follows
-//! Direct   header in 40 bytes · address u64 · number u64; length: of the payload (`cma.rs`)
+//! Direct   header in 40 bytes · address u64 · number u32 · when it was lent u32; length: of the payload (`cma.rs`)
 //! Offer    the same, of a message that the peer may take at once
 //! Absent   header; length: of the payload, whose memory is gone
 //! Outcome  number u64 · outcome of the payload of that number u64

@@ -7,7 +7,7 @@ use super::line::{
 };
 use super::{Conn, Out, ReadError, State};
 use crate::chooser::Way;
-use crate::cma::{Classes, LAST_WORD, is_large};
+use crate::cma::{Classes, LAST_WORD, LentAt, is_large};
 use crate::region::{Pool, Region, Ring, Side};
 use ofi_engine::transport::{Disposition, Incoming, LinkEvents, LinkId, RecvTarget};
 use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
@@ -46,16 +46,23 @@ struct Coming {
 /// one's request, so this is about the time to find one.
 pub(in crate::conn) const MOST_WAITING: usize = 256;
 
+/// A payload in the sender's memory: its loan ([`CmaLoan`](crate::cma::CmaLoan)), as the line tells.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Number of the loan.
+    number: u32,
+    lent: LentAt,
+    /// The address there.
+    from: usize,
+    len: usize,
+}
+
 /// An offer whose message no receive has matched yet.
 #[derive(Debug)]
 struct WaitingOffer {
     /// The engine's number for the message.
     message: u32,
-    /// Number of its loan.
-    number: u64,
-    /// Its address in the sender's memory.
-    from: usize,
-    len: usize,
+    place: Place,
 }
 
 /// The state of the receiving half of a link.

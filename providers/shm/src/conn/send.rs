@@ -7,7 +7,7 @@ use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OFFER, KIND_OUTCOME,
     KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, LINE, ORDERS, body_of, head, place, words,
 };
-use crate::cma::{Classes, Cma, CmaLoan, Kind, Outcome};
+use crate::cma::{Classes, Cma, CmaLoan, Kind, LentAt, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
@@ -40,7 +40,7 @@ pub(crate) enum Out {
     Hello(Vec<u8>, [u8; 16]),
     /// The number of a payload that the other side lent, its outcome, and the receive target if the
     /// engine is to have it only once the outcome is sent.
-    Outcome(u64, Outcome, Option<RecvTarget>),
+    Outcome(u32, Outcome, Option<RecvTarget>),
     /// The classes of payloads that this side reads in the other side's memory, and whether the
     /// other side has asked.
     Permission(Classes, bool),
@@ -421,7 +421,7 @@ impl Sender {
                 Out::Absent(header, len) => self.send_absent(header, *len)?,
                 Out::Hello(hello, identity) => self.send_hello(hello, *identity, orders)?,
                 Out::Outcome(number, outcome, _) => {
-                    let done = self.send_word(KIND_OUTCOME, *number, outcome.code())?;
+                    let done = self.send_word(KIND_OUTCOME, (*number).into(), outcome.code())?;
                     if done {
                         cma.replied();
                     }
@@ -457,8 +457,8 @@ impl Sender {
 
     /// Sends the outcome of a payload that the other side lent, ahead of what waits: lines that
     /// answer payloads have no order with others. False if there is no room for it.
-    pub(crate) fn send_outcome(&mut self, number: u64, outcome: Outcome) -> Result<bool, Violation> {
-        self.send_word(KIND_OUTCOME, number, outcome.code())
+    pub(crate) fn send_outcome(&mut self, number: u32, outcome: Outcome) -> Result<bool, Violation> {
+        self.send_word(KIND_OUTCOME, number.into(), outcome.code())
     }
 
     /// Sends a line of two words. False if there is no room for it.
@@ -530,7 +530,7 @@ impl Sender {
         let Some(buffer) = payload.buffer.take() else { return false };
         let number = cma.next_number();
         cma.lend(CmaLoan::new(number, *header, buffer, (from, len), (token, kind)));
-        let body = body_of(header, [at, u64::from(number)]);
+        let body = body_of(header, [at, LentAt::new(ofi_os::clock::now()).pack(number)]);
         let line = if kind == Kind::Offer { KIND_OFFER } else { KIND_DIRECT };
         self.writer.write(head(line, header.len(), len), &body);
         true

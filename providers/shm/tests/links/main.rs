@@ -342,7 +342,7 @@ fn nothing_is_read_out_of_the_senders_memory_if_not_wanted() {
     for (mine, theirs, len) in [
         (CmaMode::Never, CmaMode::IfAllowed, LARGE),
         (CmaMode::IfAllowed, CmaMode::Never, LARGE),
-        (CmaMode::IfFaster, CmaMode::IfFaster, 128 << 10),
+        (CmaMode::IfFaster, CmaMode::IfFaster, 48 << 10),
     ] {
         let (mut a, mut b) = (open_direct(mine), open_direct(theirs));
         let to_b = a.know(b.addr());

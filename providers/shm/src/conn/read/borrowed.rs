@@ -3,9 +3,9 @@
 //! windows of the next ones and claims its parts before it copies its part of the first: so neither
 //! side waits for the other between two of them.
 
-use super::{BYTES, Receiver};
+use super::{BYTES, Place, Receiver};
 use crate::chooser::Way;
-use crate::cma::{self, Kind};
+use crate::cma::{self, Kind, LentAt};
 use crate::conn::line::{KIND_OFFER, header_of, unplace};
 use crate::conn::{Conn, ReadError};
 use crate::window::{OpenWindow, SHORT, WINDOWS, Words};
@@ -28,13 +28,10 @@ const SPINS: u32 = 50;
 /// the buffer would move between their caches.
 const PATIENCE: u32 = 25;
 
-/// A payload in the sender's memory: its loan ([`cma::CmaLoan`]), on this side.
+/// A payload that is on its way.
 #[derive(Debug)]
 pub(super) struct Borrowed {
-    pub(super) number: u64,
-    /// Its address there.
-    pub(super) from: usize,
-    pub(super) len: usize,
+    pub(super) place: Place,
     pub(super) target: RecvTarget,
     pub(super) kind: Kind,
     /// The sender copies a part of it; `None`: this side reads it alone.
@@ -72,14 +69,14 @@ impl Last {
     fn read_with(
         &mut self,
         process: &Process,
-        (from, len): (usize, usize),
+        Place { from, lent, len, .. }: Place,
         target: &mut RecvTarget,
         part: Range<usize>,
     ) -> bool {
         let mut word = [0; cma::LAST_WORD];
         let is_missing = matches!(self, Self::Unread);
         let last = is_missing.then(|| (self.body_of(len), &mut word));
-        let is_read = cma::read_part(process, from, target, part, last);
+        let is_read = cma::read_part(process, (from, lent), target, part, last);
         if is_read && is_missing {
             *self = Self::Read(word);
         }
@@ -132,19 +129,19 @@ impl Borrowed {
     /// Reads the rest of the payload that is missing in front of its last word, and that. False if
     /// the memory cannot be read.
     fn read_rest(&mut self, process: Option<&Process>, rest: Range<usize>) -> bool {
-        let Self { from, len, target, last, .. } = self;
+        let Self { place, target, last, .. } = self;
         if rest.is_empty() && !matches!(last, Last::Unread) {
             return true;
         }
-        let can_read = |process: &&Process| process.is_present(*from + rest.start, *len - rest.start);
-        process.filter(can_read).is_some_and(|process| last.read_with(process, (*from, *len), target, rest))
+        let can_read = |process: &&Process| process.is_present(place.from + rest.start, place.len - rest.start);
+        process.filter(can_read).is_some_and(|process| last.read_with(process, *place, target, rest))
     }
 
     /// Writes the last word, if it has been read apart.
     fn write_last(&mut self) {
-        let Self { len, target, last, .. } = self;
+        let Self { place, target, last, .. } = self;
         if let Last::Read(word) = &*last {
-            target.buffer.write_at(target.at + last.body_of(*len), word);
+            target.buffer.write_at(target.at + last.body_of(place.len), word);
         }
     }
 
@@ -239,23 +236,24 @@ impl Receiver {
 impl Conn {
     /// Takes on a payload of `len` bytes at `from` of the sender's memory. If both sides are to
     /// copy it, opens a window for it.
-    pub(super) fn expect(&mut self, (from, number, len): (usize, u64, usize), target: RecvTarget, kind: Kind) {
+    pub(super) fn expect(&mut self, place: Place, target: RecvTarget, kind: Kind) {
+        let Place { number, from, len, .. } = place;
         let is_possible = from.checked_add(len).is_some() && target.take == len && target.buffer.is_one_piece();
         let last = if kind == Kind::Ordered && target.take == len { Last::Unread } else { Last::Alike };
-        let place = u32::try_from(number).ok().filter(|_| is_possible && self.cma.shares(len));
-        let place = place.filter(|place| {
-            let is_free = self.receiver.has_window_for(*place);
-            is_free && self.presence.is_attentive() && self.sender.has_room_for_line()
-        });
+        let shares = is_possible
+            && self.cma.shares(len)
+            && self.receiver.has_window_for(number)
+            && self.presence.is_attentive()
+            && self.sender.has_room_for_line();
         // If others are arriving, the sender comes for them first.
         let is_behind = !self.receiver.borrowed.is_empty();
         let is_patient = len <= SHORT && (is_behind || !self.receiver.is_sender_away);
         let (window, has_waited, own) = (None, false, Own::Open);
-        let mut payload = Borrowed { number, from, len, target, kind, window, is_patient, has_waited, own, last };
-        if let Some(place) = place {
-            let (words, body) = (self.presence.own_window(place), payload.last.body_of(len));
-            let (window, part) = OpenWindow::open(words, place, body, self.cma.share_of(len));
-            self.sender.tell_window(place, payload.target.buffer.address() + payload.target.at, body);
+        let mut payload = Borrowed { place, target, kind, window, is_patient, has_waited, own, last };
+        if shares {
+            let (words, body) = (self.presence.own_window(number), payload.last.body_of(len));
+            let (window, part) = OpenWindow::open(words, number, body, self.cma.share_of(len));
+            self.sender.tell_window(number, payload.target.buffer.address() + payload.target.at, body);
             self.presence.hint();
             (payload.window, payload.own) = (Some(window), Own::Claimed(part));
         }
@@ -298,16 +296,16 @@ impl Conn {
     fn look_ahead(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<(), ReadError> {
         loop {
             let Receiver { borrowed, reader, .. } = &self.receiver;
-            let is_alike =
-                |payload: &Borrowed| payload.kind == Kind::Offer && payload.window.is_some() && payload.len <= SHORT;
+            let is_alike = |payload: &Borrowed| {
+                payload.kind == Kind::Offer && payload.window.is_some() && payload.place.len <= SHORT
+            };
             let count = borrowed.len();
             let Some(word) = reader.head().filter(|_| count < WINDOWS as usize && borrowed.iter().all(is_alike)) else {
                 return Ok(());
             };
             let (body, (_, len)) = (reader.front(), unplace(word));
-            let number = u32::try_from(body[HEADER_WORDS + 1]);
-            let has_window = number.is_ok_and(|number| self.receiver.has_window_for(number));
-            if word >> 40 != KIND_OFFER || len > SHORT || !has_window {
+            let (number, _) = LentAt::unpack(body[HEADER_WORDS + 1]);
+            if word >> 40 != KIND_OFFER || len > SHORT || !self.receiver.has_window_for(number) {
                 return Ok(());
             }
             self.read_offer(link, header_of(word), len, &body, events)?;
@@ -324,10 +322,10 @@ impl Conn {
         let Some(process) = self.cma.peer() else { return Ok(false) };
         let at = self.receiver.next_to_copy(|number| self.presence.own_window(number), waited);
         let Some(payload) = at.and_then(|at| self.receiver.borrowed.get_mut(at)) else { return Ok(false) };
-        let Borrowed { from, len, target, last, .. } = payload;
+        let Borrowed { place, target, last, .. } = payload;
         let Some(window) = &mut payload.window else {
             let all = 0..last.body_of(target.take);
-            let is_read = process.is_present(*from, target.take) && last.read_with(process, (*from, *len), target, all);
+            let is_read = process.is_present(place.from, target.take) && last.read_with(process, *place, target, all);
             payload.own = if is_read { Own::Copied } else { Own::Failed };
             return Ok(true);
         };
@@ -340,8 +338,8 @@ impl Conn {
         let Own::Claimed(part) = &payload.own else { return Ok(true) };
         // With its first part this side looks at the whole payload: the process remembers equal
         // ranges, and the parts differ from one payload to the next.
-        let is_present = part.start > 0 || process.is_present(*from, *len);
-        let is_read = is_present && last.read_with(process, (*from, *len), target, part.clone());
+        let is_present = part.start > 0 || process.is_present(place.from, place.len);
+        let is_read = is_present && last.read_with(process, *place, target, part.clone());
         payload.own = if !is_read {
             window.close(words);
             Own::Failed
@@ -358,12 +356,12 @@ impl Conn {
     /// length. `None` if there is none yet.
     fn take_bounced(&mut self, link: LinkId, events: &mut impl LinkEvents) -> Result<Option<usize>, ReadError> {
         let Receiver { borrowed, bounce, .. } = &mut self.receiver;
-        let Some(Borrowed { own: Own::Bounced(done), target, len, .. }) = borrowed.front_mut() else {
+        let Some(Borrowed { own: Own::Bounced(done), target, place, .. }) = borrowed.front_mut() else {
             return Ok(None);
         };
-        let Some(piece) = bounce.take(target, *done..*len)? else { return Ok(None) };
+        let Some(piece) = bounce.take(target, *done..place.len)? else { return Ok(None) };
         *done += piece;
-        let is_whole = done == len;
+        let is_whole = *done == place.len;
         // The sender may sleep until there is room for the next piece.
         self.must_notify = true;
         if (piece == 0 || is_whole)
@@ -383,7 +381,8 @@ impl Conn {
         let outcome = self.receiver.borrowed.front().and_then(|first| first.outcome(|at| self.presence.own_window(at)));
         let Some(outcome) = outcome else { return Ok(None) };
         let Some(mut payload) = self.receiver.borrowed.pop_front() else { return Ok(None) };
-        let (len, body) = (payload.len, payload.last.body_of(payload.len));
+        let Place { number, len, .. } = payload.place;
+        let body = payload.last.body_of(len);
         let is_whole = match outcome {
             Ok(()) => payload.read_rest(self.cma.peer(), body..body),
             Err(Missing::Own) => false,
@@ -391,7 +390,7 @@ impl Conn {
         };
         if payload.kind.keeps_order() {
             if !is_whole {
-                self.receiver.bounce.ask(payload.number);
+                self.receiver.bounce.ask(number);
                 self.must_notify = true;
                 self.cma.interrupt(len);
                 (payload.window, payload.own) = (None, Own::Bounced(0));

@@ -3,8 +3,8 @@
 
 use super::BYTES;
 use super::borrowed::Borrowed;
-use super::{MOST_WAITING, WaitingOffer};
-use crate::cma::{self, CmaLoan, Kind, Outcome};
+use super::{MOST_WAITING, Place, WaitingOffer};
+use crate::cma::{self, CmaLoan, Kind, LentAt, Outcome};
 use crate::conn::line::{KIND_WINDOW, unplace};
 use crate::conn::{Conn, Large, Out, ReadError};
 use crate::window::PeerWindow;
@@ -26,14 +26,14 @@ impl Conn {
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
-        let from = self.address_of(body)?;
+        let at = self.place_of(len, body)?;
         let (kind, disposition) = self.place(link, header, len, body, events)?;
         match disposition {
             Disposition::Into(target) => {
-                self.expect((from, body[HEADER_WORDS + 1], len), target, kind);
+                self.expect(at, target, kind);
                 Ok(())
             }
-            Disposition::Done => self.reply(body[HEADER_WORDS + 1], Outcome::Taken),
+            Disposition::Done => self.reply(at.number, Outcome::Taken),
         }
     }
 
@@ -47,18 +47,18 @@ impl Conn {
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
-        let (from, number) = (self.address_of(body)?, body[HEADER_WORDS + 1]);
+        let place = self.place_of(len, body)?;
         if header > MAX_HEADER || !cma::is_large(len) || len > cma::MAX_OFFER || self.state_is_other() {
             return Err(INVALID.into());
         }
         let bytes = body.map(u64::to_ne_bytes);
         match events.handle_offer(link, &bytes.as_flattened()[..header], len)? {
             OfferAnswer::Take(target) => {
-                self.expect((from, number, len), target, Kind::Offer);
+                self.expect(place, target, Kind::Offer);
                 Ok(())
             }
-            OfferAnswer::Wait(message) if self.keep_waiting(WaitingOffer { message, number, from, len })? => Ok(()),
-            OfferAnswer::Wait(_) | OfferAnswer::Decline => self.reply(number, Outcome::Declined),
+            OfferAnswer::Wait(message) if self.keep_waiting(WaitingOffer { message, place })? => Ok(()),
+            OfferAnswer::Wait(_) | OfferAnswer::Decline => self.reply(place.number, Outcome::Declined),
         }
     }
 
@@ -67,7 +67,7 @@ impl Conn {
         // Only if the sender learns of it at once: the next outcome may go past what waits for room.
         let keeps = self.is_connectionless
             && self.receiver.waiting.len() < MOST_WAITING
-            && self.sender.send_outcome(offer.number, Outcome::Waits)?;
+            && self.sender.send_outcome(offer.place.number, Outcome::Waits)?;
         if keeps {
             self.receiver.waiting.push_back(offer);
         }
@@ -80,17 +80,19 @@ impl Conn {
         let waiting = &mut self.receiver.waiting;
         let is_it = |offer: &WaitingOffer| target.offer.is_some_and(|id| id.message() == offer.message);
         let Some(offer) = waiting.iter().position(is_it).and_then(|at| waiting.remove(at)) else { return Err(target) };
-        self.expect((offer.from, offer.number, offer.len), target, Kind::Offer);
+        self.expect(offer.place, target, Kind::Offer);
         Ok(())
     }
 
-    /// Consumes the line of a payload in the sender's memory. Returns its address there.
-    fn address_of(&mut self, body: &[u64; BODY]) -> Result<usize, Violation> {
+    /// Consumes the line of a payload in the sender's memory. Returns where it is.
+    fn place_of(&mut self, len: usize, body: &[u64; BODY]) -> Result<Place, Violation> {
         self.receiver.advance();
         if self.cma.peer().is_none() {
             return Err(Violation("a cross-memory attach payload without permission"));
         }
-        usize::try_from(body[HEADER_WORDS]).map_err(|_| Violation("an invalid address"))
+        let from = usize::try_from(body[HEADER_WORDS]).map_err(|_| Violation("an invalid address"))?;
+        let (number, lent) = LentAt::unpack(body[HEADER_WORDS + 1]);
+        Ok(Place { number, lent, from, len })
     }
 
     /// The receiver of lent payloads opens windows. True if this side has copied something, for
@@ -147,7 +149,7 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
         let way = payload.way();
-        let Borrowed { number, len, target, kind, .. } = payload;
+        let Borrowed { place: Place { number, len, .. }, target, kind, .. } = payload;
         if !is_whole {
             // The sender sends it again, through the pool or in data frames.
             self.cma.interrupt(len);
@@ -290,7 +292,7 @@ impl Conn {
         None
     }
 
-    fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
+    fn reply(&mut self, number: u32, outcome: Outcome) -> Result<(), ReadError> {
         // At once, as more payloads may follow before this side sends what waits: the sender may
         // use its buffer again.
         if self.sender.send_outcome(number, outcome)? {
@@ -300,7 +302,7 @@ impl Conn {
         self.queue_outcome(number, outcome, None)
     }
 
-    fn queue_outcome(&mut self, number: u64, outcome: Outcome, target: Option<RecvTarget>) -> Result<(), ReadError> {
+    fn queue_outcome(&mut self, number: u32, outcome: Outcome, target: Option<RecvTarget>) -> Result<(), ReadError> {
         self.sender.queue(Out::Outcome(number, outcome, target));
         let heard = self.cma.reply();
         if heard { Ok(()) } else { Err(Violation("the peer leaves too many payload outcomes unread").into()) }
