@@ -162,7 +162,7 @@ fn an_answer_that_no_correct_side_gives_costs_the_link_and_no_buffer() {
     for (kind, outcome) in [(Kind::Unordered, declined), (Kind::Ordered, declined), (Kind::Ordered, refused)] {
         let mut ends = Ends::new();
         ends.lend(message(), SHORT, kind);
-        assert!(ends.to.sender.send_outcome(NUMBER.into(), outcome).unwrap());
+        assert!(ends.to.sender.send_outcome(NUMBER, outcome).unwrap());
         let mut events = Events::default();
         assert!(ends.from.read(LINK, true, &mut events).is_err(), "{kind:?}");
         ends.from.abandon(LINK, &mut events);
