@@ -191,7 +191,8 @@ pub enum OfferAnswer {
     /// The transport places the payload there, as for [`Disposition::Into`].
     Take(RecvTarget),
     /// No receive matches the message of that number ([`OfferId::message`]) yet. The transport may
-    /// keep the offer for [`Transport::take_offer`], or decline it.
+    /// keep the offer for [`Transport::take_offer`], or decline it. The call may never come: the
+    /// offer ends with the link.
     Wait(u32),
     /// The peer keeps the payload until its CTS, if it is to send one at all.
     Decline,
@@ -359,8 +360,10 @@ pub trait Transport: Send + Sized + 'static {
         false
     }
     /// A receive matches the message of an offer that was answered with [`OfferAnswer::Wait`]: the
-    /// transport brings the payload, as if the answer had named this target. If it has declined the
-    /// offer, it gives the target back, and the engine sends a CTS. By default it keeps no offers.
+    /// transport brings the payload, as if the answer had named this target. Offers are taken in
+    /// any order, and `take` may be less than the payload has, also 0. If the transport has
+    /// declined the offer, it gives the target back, and the engine sends a CTS. By default it
+    /// keeps no offers.
     fn take_offer(&mut self, _link: LinkId, target: RecvTarget) -> Result<(), RecvTarget> {
         Err(target)
     }

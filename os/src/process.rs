@@ -70,7 +70,7 @@ fn is_faster_than(times: u32) -> Option<bool> {
     let (source, target) = both.split_at_mut(SAMPLE);
     let id = i32::try_from(std::process::id()).ok()?;
     let (mut by_kernel, mut by_process) = (Duration::MAX, Duration::MAX);
-    // The least of several, as some are interrupted and the first meet pages that are missing.
+    // The least of several, as some are interrupted, and the first find little in the caches.
     for _ in 0..5 {
         let start = clock::now();
         let there = piece(source.as_ptr().addr(), SAMPLE);
@@ -280,8 +280,10 @@ impl Process {
     }
 
     /// The same of several ranges, each an address and a length, which together are as long as the
-    /// pieces. If the process said so long ago that it lives (`age`), and is one of this user, this
-    /// does not look again whether it is the same ([`Self::is_same`]).
+    /// pieces. `age`: how long ago the process said that it lives. If that is less than a
+    /// millisecond, and it is one of this user, this does not look again whether it is the same, as
+    /// in [`Self::is_same`]: no pid is given to another process as soon, and a program that replaces
+    /// itself (execve(2)) has no memory at the same address, but by chance.
     ///
     /// # Panics
     /// If there are more than [`Self::PIECES`] pieces, or more than [`Self::RANGES`] ranges.

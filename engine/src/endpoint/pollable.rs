@@ -43,7 +43,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         if inner.prompt {
             inner.flush_all();
         }
-        let leaves_work = inner.prompt && inner.core.leaves_work();
+        let is_busy = || inner.transport.as_ref().is_some_and(|transport| T::POLLED && transport.is_busy());
+        let leaves_work = inner.prompt && (is_busy() || inner.core.leaves_work());
         self.tell_sleepers(inner, leaves_work);
     }
 

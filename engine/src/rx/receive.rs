@@ -30,8 +30,8 @@ pub(super) enum ReceiveStage {
     Posted,
     /// It has a message, whose payload is arriving in its buffer or in an unexpected message.
     Matched,
-    /// The CTS is sent, or the transport brings the payload of an offer. Boxed, so that the
-    /// receives of short messages stay small.
+    /// The CTS is sent, or the transport brings the payload of an offer or is about to be asked to.
+    /// Boxed, so that the receives of short messages stay small.
     Rendezvous(Box<RendezvousRecv>),
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(super) struct Receive {
     pub(super) ticket: Ticket,
-    /// `None` while the transport fills it.
+    /// `None` while the transport fills it, or is about to be asked to.
     pub(super) buffer: Option<Buffer>,
     pub(super) stage: ReceiveStage,
     pub(super) role: Role,

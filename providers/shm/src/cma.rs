@@ -345,8 +345,15 @@ impl Cma {
     }
 
     /// The number of the next loan, under which the other side reports the outcome.
-    pub(crate) const fn next_number(&self) -> u32 {
-        self.next.wrapping_add(1)
+    pub(crate) fn next_number(&self) -> u32 {
+        let mut next = self.next.wrapping_add(1);
+        // Numbers wrap, and an offer may wait for as long as that takes: then the oldest loan is one.
+        if self.lent.front().is_some_and(|oldest| oldest.waits) {
+            while self.lent.iter().any(|loan| loan.number == next) {
+                next = next.wrapping_add(1);
+            }
+        }
+        next
     }
 
     /// Ends the loan of that number, unless `can_end` refuses it.

@@ -68,8 +68,8 @@ pub(crate) struct Conn {
     /// Distinguishes the links that have the same slot one after the other.
     pub(crate) serial: u64,
     /// It carries the messages of a connectionless endpoint. Only then may eager messages wait at
-    /// their sender, and offers for a receive: fi_shutdown ends what has not been taken, and with it
-    /// the link before what comes behind.
+    /// their sender, and offers for a receive: fi_shutdown ends what has not been taken, and with
+    /// it the link before what comes behind.
     pub(crate) is_connectionless: bool,
     pub(crate) sender: Sender,
     receiver: Receiver,

@@ -106,7 +106,7 @@ impl Peer {
         let secret = rng.u128(..).to_le_bytes().to_vec();
         let at = if rng.u8(0..4) > 0 { secret.as_ptr().addr() as u64 } else { rng.u64(..) };
         let mut message =
-            [&b"OFIshm\x06"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
+            [&b"OFIshm\x07"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
         message.truncate(rng.usize(0..4 * message.len()));
         let memory = sealed(rng.usize(1..3) * 4096);
         // A full socket drops the message.
@@ -256,7 +256,7 @@ fn lender(victim: &mut Side) -> Peer {
     peer.secrets.push(vec![7u8; 16]);
     let secret = &peer.secrets[0];
     let at = secret.as_ptr().addr() as u64;
-    let message = [&b"OFIshm\x06"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
+    let message = [&b"OFIshm\x07"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
     peer.socket.send(&to, &message, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();

@@ -162,3 +162,21 @@ fn a_side_that_reads_no_answers_gets_no_more_of_them() {
     direct.replied();
     assert!(direct.reply() && !direct.reply());
 }
+
+#[test]
+fn numbers_of_loans_that_last_are_not_given_again() {
+    let mut direct = Cma::new(CmaMode::Both, 0);
+    let frame = Frame::Ack { id: 0 }.encode();
+    let lend = |direct: &mut Cma| {
+        let number = direct.next_number();
+        let loan = CmaLoan::new(number, frame, Buffer::Owned(vec![1]), (0, 1), (Token(0), Kind::Offer));
+        direct.lend(loan);
+        number
+    };
+    assert_eq!([0; 3].map(|_| lend(&mut direct)), [1, 2, 3]);
+    direct.take_back(2, |_| true).unwrap();
+    assert!(direct.waits(1) && direct.waits(3));
+    // All numbers have been used meanwhile.
+    direct.next = 0;
+    assert_eq!([0; 2].map(|_| lend(&mut direct)), [2, 4]);
+}

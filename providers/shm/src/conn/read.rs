@@ -46,7 +46,7 @@ struct Coming {
 /// one's request, so this is about the time to find one.
 pub(in crate::conn) const MOST_WAITING: usize = 256;
 
-/// A payload in the sender's memory: its loan ([`CmaLoan`](crate::cma::CmaLoan)), as the line tells.
+/// A payload in the sender's memory: its loan ([`CmaLoan`](crate::cma::CmaLoan)), as told.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// Number of the loan.
@@ -75,6 +75,9 @@ pub(super) struct Receiver {
     borrowed: VecDeque<Borrowed>,
     /// In the order of their lines.
     waiting: VecDeque<WaitingOffer>,
+    /// Offers that have waited, and where their payloads go: those behind the borrowed ones. None
+    /// between two reads unless some are borrowed.
+    matched: VecDeque<(Place, RecvTarget)>,
     /// It has not come for the last of those that had a window: it does something else.
     is_sender_away: bool,
     bounce: BounceReceiver,
@@ -92,6 +95,7 @@ impl Receiver {
             coming: None,
             borrowed: VecDeque::new(),
             waiting: VecDeque::new(),
+            matched: VecDeque::new(),
             is_sender_away: false,
             bounce: BounceReceiver::new(region.bounce(writer)),
         }
@@ -184,6 +188,9 @@ impl Conn {
                 }
             }
             next = self.receiver.reader.head();
+        }
+        if !self.receiver.matched.is_empty() {
+            self.borrow_matched();
         }
         Ok(lines > 0 || any)
     }

@@ -202,7 +202,7 @@ impl Receiver {
         })
     }
 
-    /// The targets of those payloads, once the sender writes to none of them any more: it has
+    /// The targets of all payloads, once the sender writes to none of them any more: it has
     /// reported its parts, or its process is dead. Also after [`LAST_PART`], for all of them
     /// together; then true. The link is at its end.
     pub(in crate::conn) fn take_borrowed<'a>(
@@ -222,7 +222,8 @@ impl Receiver {
                 std::thread::yield_now();
             }
         }
-        (self.borrowed.drain(..).map(|payload| payload.target).collect(), was_late)
+        let borrowed = self.borrowed.drain(..).map(|payload| payload.target);
+        (borrowed.chain(self.matched.drain(..).map(|(_, target)| target)).collect(), was_late)
     }
 
     /// Whether no payload that is arriving uses the words of the window for that number. They are

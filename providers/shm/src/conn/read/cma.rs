@@ -3,11 +3,11 @@
 
 use super::BYTES;
 use super::borrowed::Borrowed;
-use super::{MOST_WAITING, Place, WaitingOffer};
+use super::{MOST_WAITING, Place, Receiver, WaitingOffer};
 use crate::cma::{self, CmaLoan, Kind, LentAt, Outcome};
 use crate::conn::line::{KIND_WINDOW, unplace};
 use crate::conn::{Conn, Large, Out, ReadError};
-use crate::window::PeerWindow;
+use crate::window::{PeerWindow, SHORT, WINDOWS};
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, RecvTarget};
 use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
@@ -64,24 +64,48 @@ impl Conn {
 
     /// Keeps an offer until a receive matches its message. False if it is to be declined.
     fn keep_waiting(&mut self, offer: WaitingOffer) -> Result<bool, Violation> {
-        // Only if the sender learns of it at once: the next outcome may go past what waits for room.
+        let Receiver { waiting, .. } = &self.receiver;
+        // The numbers of messages wrap.
+        let is_known = waiting.iter().any(|other| other.message == offer.message);
+        // Only if the sender can be told at once: what becomes of the payload is sent ahead of what
+        // waits for room, and would overtake this.
         let keeps = self.is_connectionless
-            && self.receiver.waiting.len() < MOST_WAITING
+            && !is_known
+            && waiting.len() < MOST_WAITING
             && self.sender.send_outcome(offer.place.number, Outcome::Waits)?;
         if keeps {
             self.receiver.waiting.push_back(offer);
+            // The sender need not know soon, but the ring must not stay full of such lines.
+            self.presence.hint();
+            self.must_notify |= !self.sender.has_room_for_line();
         }
         Ok(keeps)
     }
 
-    /// Takes on the payload of an offer that waits, for [`Self::bring`]. Gives the target back if
-    /// none does for its message.
+    /// Takes on the payload of an offer that waits. Gives the target back if none waits for its
+    /// message.
     pub(crate) fn take_offer(&mut self, target: RecvTarget) -> Result<(), RecvTarget> {
         let waiting = &mut self.receiver.waiting;
         let is_it = |offer: &WaitingOffer| target.offer.is_some_and(|id| id.message() == offer.message);
         let Some(offer) = waiting.iter().position(is_it).and_then(|at| waiting.remove(at)) else { return Err(target) };
-        self.expect(offer.place, target, Kind::Offer);
+        self.receiver.matched.push_back((offer.place, target));
+        self.borrow_matched();
         Ok(())
+    }
+
+    /// Takes on payloads of offers that have waited, for [`Self::bring`]: a few short ones at a
+    /// time, or one, so that lines are read between them.
+    #[inline(never)]
+    pub(super) fn borrow_matched(&mut self) {
+        loop {
+            let Receiver { borrowed, matched, .. } = &mut self.receiver;
+            let is_short = |place: &Place| place.len <= SHORT;
+            let may_share =
+                borrowed.len() < WINDOWS as usize && borrowed.iter().all(|payload| is_short(&payload.place));
+            let fits = |(place, _): &mut (Place, RecvTarget)| borrowed.is_empty() || may_share && is_short(place);
+            let Some((place, target)) = matched.pop_front_if(fits) else { return };
+            self.expect(place, target, Kind::Offer);
+        }
     }
 
     /// Consumes the line of a payload in the sender's memory. Returns where it is.
@@ -164,7 +188,10 @@ impl Conn {
             self.lost = true;
             return Ok(());
         }
-        if let Some(left) = self.cma.note(way, ofi_os::clock::now, len) {
+        if target.take < len {
+            // A part of it tells nothing of the way.
+            self.cma.interrupt(len);
+        } else if let Some(left) = self.cma.note(way, ofi_os::clock::now, len) {
             self.sender.queue(Out::Permission(left, false));
         }
         if kind == Kind::Offer && !self.sender.has_room_for_line() {
@@ -303,6 +330,8 @@ impl Conn {
     }
 
     fn queue_outcome(&mut self, number: u32, outcome: Outcome, target: Option<RecvTarget>) -> Result<(), ReadError> {
+        // The ring is full: a sender that sleeps must make room.
+        self.must_notify = true;
         self.sender.queue(Out::Outcome(number, outcome, target));
         let heard = self.cma.reply();
         if heard { Ok(()) } else { Err(Violation("the peer leaves too many payload outcomes unread").into()) }

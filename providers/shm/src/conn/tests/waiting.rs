@@ -8,7 +8,7 @@ use crate::conn::read::MOST_WAITING;
 use ofi_core::Errno;
 use ofi_engine::transport::{OfferId, RecvTarget};
 use ofi_memory::Buffer;
-use ofi_sync::lines::Reader;
+use ofi_sync::lines::{News, Reader, SleepState};
 
 /// Where the payload of the message of an offer goes: `take` bytes of it.
 fn target_of(offer: usize, take: usize) -> RecvTarget {
@@ -94,6 +94,54 @@ fn so_many_wait_and_no_more() {
     assert!(ends.to.take_offer(target_of(MOST_WAITING + 1, LITTLE)).is_err());
     assert!(ends.to.take_offer(target_of(MOST_WAITING, LITTLE)).is_ok());
     assert!(ends.to.take_offer(target_of(MOST_WAITING, LITTLE)).is_err(), "once");
+}
+
+#[test]
+fn many_that_are_taken_at_once_leave_lines_their_turn() {
+    let mut ends = Ends::new();
+    ends.events.waits = (1..=10).collect();
+    (0..10).for_each(|_| ends.lend(message(), SHORT, Kind::Offer));
+    while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+    (1..=10).for_each(|offer| ends.to.take_offer(target_of(offer, SHORT)).unwrap());
+    ends.send_frame();
+    while ends.to.read(LINK, true, &mut ends.events).unwrap() {}
+    assert_eq!(ends.events.seen.len(), 11);
+    assert!(ends.events.seen[1..10].contains(&Event::Frame), "the frame comes between them");
+    assert!(!ends.to.has_news());
+    // Those that have not come when the link ends are given back.
+    let mut ends = ends_with_waiting(3);
+    (1..=3).for_each(|offer| ends.to.take_offer(target_of(offer, LEN)).unwrap());
+    ends.to.abandon(LINK, &mut ends.events);
+    assert_eq!(ends.events.seen, [Event::Retry, Event::Retry, Event::Retry]);
+}
+
+#[test]
+fn a_sender_that_sleeps_is_woken_when_the_ring_is_full_of_those_that_wait() {
+    const LITTLE: usize = 16 << 10;
+    let mut ends = Ends::new();
+    ends.events.waits = (1..=MOST_WAITING).collect();
+    ends.from.presence.announce(SleepState::asleep(false, false));
+    let mut news = Vec::new();
+    while ends.to.sender.has_room_for_line() {
+        ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
+        assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+        news.push(ends.to.take_news());
+    }
+    assert_eq!(news.pop(), Some(Some(News::Line)));
+    assert!(news.len() > 50 && !news.contains(&Some(News::Line)), "before, it is left alone");
+    // It is woken for those that are declined because of that, too.
+    ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert_eq!(ends.to.take_news(), Some(News::Line));
+}
+
+#[test]
+fn the_number_of_a_message_that_waits_is_not_taken_for_another() {
+    let mut ends = ends_with_waiting(1);
+    ends.events.offers = 0;
+    ends.offer(message());
+    assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
+    assert_eq!(ends.answer(), [Event::Declined]);
 }
 
 #[test]
