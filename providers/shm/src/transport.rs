@@ -38,6 +38,7 @@ use undelivered::Undelivered;
 mod lives;
 mod looks;
 mod messages;
+mod offers;
 mod pace;
 mod poll_schedule;
 mod probes;
@@ -204,6 +205,9 @@ impl ShmTransport {
                         // off.
                         self.list(slot);
                         self.send_waiting(slot);
+                    }
+                    if self.conns.get(slot).is_some_and(Conn::has_untold) {
+                        self.schedule.offers.note_untold(slot);
                     }
                 }
                 any
@@ -459,7 +463,7 @@ impl Transport for ShmTransport {
     }
 
     fn is_busy(&self) -> bool {
-        !self.undelivered.is_empty() || self.schedule.has_taken
+        !self.undelivered.is_empty() || self.schedule.offers.has_taken
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -471,6 +475,7 @@ impl Transport for ShmTransport {
             // The thread that sleeps is woken for deadlines: its first poll does what is due.
             self.pace.hurry();
         }
+        self.tell_waiting();
         for (slot, conn) in &self.conns {
             conn.announce_sleep(self.schedule.is_idle(slot));
         }
@@ -522,7 +527,8 @@ impl ShmTransport {
     /// True if the next poll need check nothing but the links.
     #[inline(always)]
     fn is_calm(&self) -> bool {
-        !self.is_busy() && self.senders.is_empty() && !self.sleep.is_armed() && self.pace.is_calm()
+        let has_news = !self.undelivered.is_empty() || !self.schedule.offers.is_calm();
+        !has_news && self.senders.is_empty() && !self.sleep.is_armed() && self.pace.is_calm()
     }
 
     /// An active link with a line to read.
@@ -541,7 +547,7 @@ impl ShmTransport {
     #[inline(never)]
     fn poll_links(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = !self.undelivered.is_empty();
-        self.schedule.has_taken = false;
+        self.schedule.offers.has_taken = false;
         self.undelivered.deliver(events);
         self.lose_lost(events);
         if self.sleep.is_armed() {
@@ -566,6 +572,9 @@ impl ShmTransport {
         }
         if self.pace.count() {
             any |= self.look_around(events);
+        }
+        if self.schedule.offers.count(any) {
+            self.tell_waiting();
         }
         any
     }

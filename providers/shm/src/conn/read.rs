@@ -63,6 +63,8 @@ struct WaitingOffer {
     /// The engine's number for the message.
     message: u32,
     place: Place,
+    /// The sender has been told that it waits.
+    is_told: bool,
 }
 
 /// The state of the receiving half of a link.
@@ -75,6 +77,8 @@ pub(super) struct Receiver {
     borrowed: VecDeque<Borrowed>,
     /// In the order of their lines.
     waiting: VecDeque<WaitingOffer>,
+    /// How many of them the sender has not been told of.
+    untold: usize,
     /// Offers that have waited, and where their payloads go: those behind the borrowed ones. None
     /// between two reads unless some are borrowed.
     matched: VecDeque<(Place, RecvTarget)>,
@@ -95,6 +99,7 @@ impl Receiver {
             coming: None,
             borrowed: VecDeque::new(),
             waiting: VecDeque::new(),
+            untold: 0,
             matched: VecDeque::new(),
             is_sender_away: false,
             bounce: BounceReceiver::new(region.bounce(writer)),

@@ -6,6 +6,7 @@
 
 use super::ShmTransport;
 use super::looks::Looks;
+use super::offers::Offers;
 use crate::cma::Cma;
 use crate::conn::{Conn, State};
 use crate::control::{About, BitmapOffer};
@@ -70,8 +71,7 @@ pub(super) struct PollSchedule {
     tell_at: Instant,
     tell_by: Instant,
     polls: u32,
-    /// Offers have been taken since the last poll, which brings their payloads.
-    pub(super) has_taken: bool,
+    pub(super) offers: Offers,
     pub(super) looks: Looks,
 }
 

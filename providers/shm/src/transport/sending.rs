@@ -5,7 +5,7 @@ use crate::cma::{Kind, is_large};
 use crate::conn::{Conn, INLINE, Large, Out, State};
 use crate::control::ControlChannel;
 use arrayvec::ArrayVec;
-use ofi_engine::transport::{LinkId, Payload, RecvTarget, Submitted};
+use ofi_engine::transport::{LinkId, Payload, Submitted};
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::lines::News;
@@ -182,17 +182,6 @@ impl ShmTransport {
         if conn.cma.is_time_to_ask(len) && control.offer(&conn.peer.name, conn.peer.request).is_ok() {
             conn.cma.asked();
         }
-    }
-
-    /// Takes the payload of an offer that waits; the next poll brings it.
-    pub(super) fn take_waiting(&mut self, slot: usize, target: RecvTarget) -> Result<(), RecvTarget> {
-        let Some(conn) = self.conns.get_mut(slot) else { return Err(target) };
-        conn.take_offer(target)?;
-        if self.schedule.is_idle(slot) {
-            self.schedule.note(slot);
-        }
-        self.schedule.has_taken = true;
-        Ok(())
     }
 
     /// Sends an RTS together with the loan of its message, if the other side may read our memory.

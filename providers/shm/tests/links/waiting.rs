@@ -24,9 +24,9 @@ fn bytes_of(number: usize) -> Vec<u8> {
     (0..LARGE).map(|at| u8::try_from((at * 7 + number) % 251).unwrap()).collect()
 }
 
-/// Reads what has arrived.
+/// Reads what has arrived, and tells the other side what waits.
 fn poll(side: &mut Side) {
-    (0..10).for_each(|_| _ = side.progress());
+    (0..100).for_each(|_| _ = side.progress());
 }
 
 /// A sends messages, and B learns of them. Returns the sends.

@@ -57,29 +57,45 @@ impl Conn {
                 self.expect(place, target, Kind::Offer);
                 Ok(())
             }
-            OfferAnswer::Wait(message) if self.keep_waiting(WaitingOffer { message, place })? => Ok(()),
+            OfferAnswer::Wait(message) if self.keep_waiting(message, place) => Ok(()),
             OfferAnswer::Wait(_) | OfferAnswer::Decline => self.reply(place.number, Outcome::Declined),
         }
     }
 
     /// Keeps an offer until a receive matches its message. False if it is to be declined.
-    fn keep_waiting(&mut self, offer: WaitingOffer) -> Result<bool, Violation> {
-        let Receiver { waiting, .. } = &self.receiver;
+    fn keep_waiting(&mut self, message: u32, place: Place) -> bool {
+        let Receiver { waiting, untold, .. } = &mut self.receiver;
         // The numbers of messages wrap.
-        let is_known = waiting.iter().any(|other| other.message == offer.message);
-        // Only if the sender can be told at once: what becomes of the payload is sent ahead of what
-        // waits for room, and would overtake this.
-        let keeps = self.is_connectionless
-            && !is_known
-            && waiting.len() < MOST_WAITING
-            && self.sender.send_outcome(offer.place.number, Outcome::Waits)?;
+        let is_known = waiting.iter().any(|other| other.message == message);
+        let keeps = self.is_connectionless && !is_known && waiting.len() < MOST_WAITING;
         if keeps {
-            self.receiver.waiting.push_back(offer);
-            // The sender need not know soon, but the ring must not stay full of such lines.
-            self.presence.hint();
-            self.must_notify |= !self.sender.has_room_for_line();
+            waiting.push_back(WaitingOffer { message, place, is_told: false });
+            *untold += 1;
         }
-        Ok(keeps)
+        keeps
+    }
+
+    /// Whether the sender has not been told of all offers that wait.
+    #[inline(always)]
+    pub(crate) const fn has_untold(&self) -> bool {
+        self.receiver.untold > 0
+    }
+
+    /// Tells the sender of offers that wait, as far as there is room for lines: so its link can end
+    /// without them. It need not know soon, and mostly a receive matches before.
+    pub(crate) fn tell_waiting(&mut self) -> Result<(), Violation> {
+        let Receiver { waiting, untold, .. } = &mut self.receiver;
+        for offer in waiting.iter_mut().filter(|offer| !offer.is_told) {
+            if !self.sender.send_outcome(offer.place.number, Outcome::Waits)? {
+                break;
+            }
+            offer.is_told = true;
+            *untold -= 1;
+            self.presence.hint();
+        }
+        // The ring must not stay full of such lines.
+        self.must_notify |= !self.sender.has_room_for_line();
+        Ok(())
     }
 
     /// Takes on the payload of an offer that waits. Gives the target back if none waits for its
@@ -88,6 +104,7 @@ impl Conn {
         let waiting = &mut self.receiver.waiting;
         let is_it = |offer: &WaitingOffer| target.offer.is_some_and(|id| id.message() == offer.message);
         let Some(offer) = waiting.iter().position(is_it).and_then(|at| waiting.remove(at)) else { return Err(target) };
+        self.receiver.untold -= usize::from(!offer.is_told);
         self.receiver.matched.push_back((offer.place, target));
         self.borrow_matched();
         Ok(())
