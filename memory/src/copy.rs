@@ -72,7 +72,7 @@ unsafe fn copy_longer(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 /// As for [`copy`].
-#[inline]
+#[inline(never)]
 pub(crate) unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
     if len > PIECE && is_close_behind(from, to) {
         // SAFETY: this function's contract.

@@ -415,7 +415,9 @@ impl<K: LockKind> Core<K> {
             }
         }
         while let Some(id) = self.peers.next_pending() {
-            self.take_offers(transport, id);
+            if self.peers.links.get(id).is_some_and(|link| !link.rx.offers.is_empty()) {
+                self.take_offers(transport, id);
+            }
             let Self { peers, tx, target, out, .. } = self;
             target.pump(peers, transport, id);
             tx.pump(peers, out, transport, id);
@@ -423,7 +425,7 @@ impl<K: LockKind> Core<K> {
     }
 
     /// Asks the transport for the payloads of offers that have waited for a receive.
-    #[inline]
+    #[inline(never)]
     fn take_offers<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
         let Self { peers, rx, out, .. } = self;
         while let Some(target) = peers.link(id).and_then(|link| link.rx.offers.pop_front()) {

@@ -399,6 +399,7 @@ impl RxContext {
     }
 
     /// The transport gives the buffer of an offer's payload back.
+    #[inline(never)]
     pub(crate) fn handle_offer_end<K: LockKind>(
         &mut self,
         peers: &mut Peers,
