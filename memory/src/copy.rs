@@ -72,9 +72,24 @@ unsafe fn copy_longer(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 /// As for [`copy`].
-#[inline(never)]
+#[inline]
 pub(crate) unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
-    if len > PIECE && is_close_behind(from, to) {
+    if len > PIECE {
+        // SAFETY: this function's contract.
+        unsafe { copy_long(from, to, len) }
+    } else {
+        // SAFETY: this function's contract.
+        unsafe { ptr::copy(from, to, len) }
+    }
+}
+
+/// The same for more than a piece.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(never)]
+unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
+    if is_close_behind(from, to) {
         // SAFETY: this function's contract.
         unsafe { copy_in_pieces(from, to, len) }
     } else {

@@ -414,8 +414,8 @@ impl<K: LockKind> Core<K> {
                 self.end_link(id, &why);
             }
         }
-        while let Some(id) = self.peers.next_pending() {
-            if self.peers.links.get(id).is_some_and(|link| !link.rx.offers.is_empty()) {
+        while let Some((id, has_offers)) = self.peers.next_pending() {
+            if has_offers {
                 self.take_offers(transport, id);
             }
             let Self { peers, tx, target, out, .. } = self;

@@ -240,13 +240,15 @@ impl Peers {
         }
     }
 
-    /// The next link that has something to send.
-    pub(crate) fn next_pending(&mut self) -> Option<LinkId> {
+    /// The next link that has something to send, and whether the transport is to be asked for
+    /// offers on it.
+    #[inline]
+    pub(crate) fn next_pending(&mut self) -> Option<(LinkId, bool)> {
         loop {
             let id = self.agenda.pop_pending()?;
             if let Some(link) = self.links.get_mut(id) {
                 link.pending = false;
-                return Some(id);
+                return Some((id, !link.rx.offers.is_empty()));
             }
         }
     }
