@@ -282,8 +282,8 @@ impl Process {
     /// The same of several ranges, each an address and a length, which together are as long as the
     /// pieces. `age`: how long ago the process said that it lives. If that is less than a
     /// millisecond, and it is one of this user, this does not look again whether it is the same, as
-    /// in [`Self::is_same`]: no pid is given to another process as soon, and a program that replaces
-    /// itself (execve(2)) has no memory at the same address, but by chance.
+    /// in [`Self::is_same`]: no pid is given to another process as soon, and a program that
+    /// replaces itself (execve(2)) has no memory at the same address, but by chance.
     ///
     /// # Panics
     /// If there are more than [`Self::PIECES`] pieces, or more than [`Self::RANGES`] ranges.

@@ -165,6 +165,18 @@ pub(crate) struct Cma {
     next: u32,
     /// How many of them the other side could not read, since it last could.
     refusals: u32,
+    comparison: Comparison,
+    /// Large payloads after a refusal before this side asks again.
+    pause: u32,
+    /// The process whose memory may be read.
+    peer: Option<Process>,
+    reading: Reading,
+    due: Due,
+}
+
+/// Which payloads this side sends through the pool, for the other side to compare.
+#[derive(Debug, Default)]
+struct Comparison {
     /// Bytes still to send through the pool before it is compared: at first it is small, and then
     /// its pages are touched for the first time.
     cold: usize,
@@ -172,12 +184,6 @@ pub(crate) struct Cma {
     is_kernel_fast: Option<bool>,
     /// Large payloads of each class that this side has sent since.
     sent: [Sent; Classes::COUNT],
-    /// Large payloads after a refusal before this side asks again.
-    pause: u32,
-    /// The process whose memory may be read.
-    peer: Option<Process>,
-    reading: Reading,
-    due: Due,
 }
 
 /// The ordered payloads that this side has lent.
@@ -206,9 +212,7 @@ impl Default for Cma {
             ordered: Ordered::default(),
             next: 0,
             refusals: 0,
-            cold: 0,
-            is_kernel_fast: None,
-            sent: Default::default(),
+            comparison: Comparison::default(),
             pause: ASK_AGAIN_AFTER,
             peer: None,
             reading: Reading::default(),
@@ -224,7 +228,12 @@ impl Cma {
             CmaMode::IfAllowed | CmaMode::Read | CmaMode::Both => (0, 1),
             _ => (2 * pool, ASK_AFTER),
         };
-        Self { how, permission: CmaPermission::No { more }, cold, ..Self::default() }
+        Self {
+            how,
+            permission: CmaPermission::No { more },
+            comparison: Comparison { cold, ..Comparison::default() },
+            ..Self::default()
+        }
     }
 
     /// Counts a large payload that is about to be sent. True if it is time to ask for permission.
@@ -234,18 +243,18 @@ impl Cma {
         }
         let is_first = self.pause == ASK_AGAIN_AFTER;
         if self.how == CmaMode::IfFaster && (Length::MIDDLE..Length::LONG).contains(&len) {
-            self.is_kernel_fast.get_or_insert_with(process::copies_fast);
+            self.comparison.is_kernel_fast.get_or_insert_with(process::copies_fast);
         }
         // Those that begin with the direct ways need it at once.
         if self.length_of(len) != Length::Short && is_first && matches!(self.permission, CmaPermission::No { .. }) {
             return true;
         }
-        if self.cold > 0 && self.is_pools_turn(len) {
-            self.cold = self.cold.saturating_sub(len);
+        if self.comparison.cold > 0 && self.is_pools_turn(len) {
+            self.comparison.cold = self.comparison.cold.saturating_sub(len);
             return false;
         }
         let length = self.length_of(len);
-        self.sent[Classes::index(len)].add(length);
+        self.comparison.sent[Classes::index(len)].add(length);
         match &mut self.permission {
             CmaPermission::Requested => false,
             CmaPermission::Yes { classes, .. } if *classes == Classes::ALL => false,
@@ -281,11 +290,11 @@ impl Cma {
     /// Not one that would have to be cut into several frames: they wait for the other side
     /// together, and then follow each other fast, whatever the message took.
     fn is_pools_turn(&self, len: usize) -> bool {
-        len <= MAX_PAYLOAD && self.sent[Classes::index(len)].is_for_pool(self.length_of(len))
+        len <= MAX_PAYLOAD && self.comparison.sent[Classes::index(len)].is_for_pool(self.length_of(len))
     }
 
     fn length_of(&self, len: usize) -> Length {
-        Length::of(len, self.is_kernel_fast == Some(true))
+        Length::of(len, self.comparison.is_kernel_fast == Some(true))
     }
 
     /// Permission has been asked for.
@@ -347,7 +356,8 @@ impl Cma {
     /// The number of the next loan, under which the other side reports the outcome.
     pub(crate) fn next_number(&self) -> u32 {
         let mut next = self.next.wrapping_add(1);
-        // Numbers wrap, and an offer may wait for as long as that takes: then the oldest loan is one.
+        // Numbers wrap, and an offer may wait for as long as that takes: then the oldest loan is
+        // one.
         if self.lent.front().is_some_and(|oldest| oldest.waits) {
             while self.lent.iter().any(|loan| loan.number == next) {
                 next = next.wrapping_add(1);

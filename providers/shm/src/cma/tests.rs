@@ -40,9 +40,9 @@ fn permission_is_requested_after_some_payloads_and_again_after_many() {
 #[test]
 fn permission_for_long_payloads_is_requested_at_once_but_not_again() {
     let mut direct = Cma::new(CmaMode::IfFaster, 1 << 20);
-    direct.is_kernel_fast = Some(false);
+    direct.comparison.is_kernel_fast = Some(false);
     assert!(!direct.is_time_to_ask(Length::LONG - 1) && direct.is_time_to_ask(Length::LONG));
-    direct.is_kernel_fast = Some(true);
+    direct.comparison.is_kernel_fast = Some(true);
     assert!(!direct.is_time_to_ask(Length::MIDDLE - 1) && direct.is_time_to_ask(Length::MIDDLE));
     direct.asked();
     assert!(direct.answered(Classes::default()));

@@ -13,9 +13,9 @@ use ofi_shm::ShmTransport;
 use ofi_shm::cma::CmaMode;
 use ofi_shm::transport::Settings;
 use ofi_sync::lock::Park;
+use ofi_sync::primitive::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 mod accesses;
