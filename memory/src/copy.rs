@@ -66,9 +66,10 @@ unsafe fn copy_longer(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// The same for many bytes: memmove(3), where that is fast. From 2 KiB on, glibc may leave a copy
-/// to the processor (`rep movsb`). AMD's of the families 25 and 26 then take twenty times as long
-/// if the target begins up to a line behind the source, counted from the beginnings of their pages,
-/// as a buffer of malloc(3) does behind a page of ours. Shorter copies glibc makes by itself.
+/// to the processor (`rep movsb`). An AMD EPYC of family 25 then takes twenty times as long if the
+/// target begins 1 to 31 bytes behind the source, counted from the beginnings of their pages, as a
+/// buffer of malloc(3) does behind a page of ours; the rest of the line is taken in to be safe.
+/// Shorter copies glibc makes by itself.
 ///
 /// # Safety
 /// As for [`copy`].

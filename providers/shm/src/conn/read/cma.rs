@@ -1,9 +1,8 @@
 //! The lines of cross-memory attach (`cma.rs`): payloads in the sender's memory, and the outcomes
 //! of those that this side lent.
 
-use super::BYTES;
 use super::borrowed::Borrowed;
-use super::{MOST_WAITING, Place, Receiver, WaitingOffer};
+use super::{BYTES, MOST_WAITING, Place, Receiver, WaitingOffer};
 use crate::cma::{self, CmaLoan, Kind, LentAt, Outcome};
 use crate::conn::line::{KIND_WINDOW, unplace};
 use crate::conn::{Conn, Large, Out, ReadError};
@@ -26,7 +25,7 @@ impl Conn {
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
-        let at = self.place_of(len, body)?;
+        let at = self.lent_place(len, body)?;
         let (kind, disposition) = self.place(link, header, len, body, events)?;
         match disposition {
             Disposition::Into(target) => {
@@ -47,7 +46,7 @@ impl Conn {
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<(), ReadError> {
-        let place = self.place_of(len, body)?;
+        let place = self.lent_place(len, body)?;
         if header > MAX_HEADER || !cma::is_large(len) || len > cma::MAX_OFFER || self.state_is_other() {
             return Err(INVALID.into());
         }
@@ -126,7 +125,7 @@ impl Conn {
     }
 
     /// Consumes the line of a payload in the sender's memory. Returns where it is.
-    fn place_of(&mut self, len: usize, body: &[u64; BODY]) -> Result<Place, Violation> {
+    fn lent_place(&mut self, len: usize, body: &[u64; BODY]) -> Result<Place, Violation> {
         self.receiver.advance();
         if self.cma.peer().is_none() {
             return Err(Violation("a cross-memory attach payload without permission"));

@@ -134,7 +134,8 @@ fn a_sender_that_sleeps_is_woken_when_the_ring_is_full_of_those_that_wait() {
     }
     assert_eq!(news.pop(), Some(Some(News::Line)));
     assert!(news.len() > 50 && !news.contains(&Some(News::Line)), "before, it is left alone");
-    // One of which it cannot be told waits as well. Once taken, it is told that alone.
+    // The receiver keeps an offer for which the ring has no line, too. Once it has taken that one,
+    // it sends nothing but the outcome.
     ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
     assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     ends.to.tell_waiting().unwrap();
