@@ -106,12 +106,12 @@ fn is_close_behind(from: *const u8, to: *mut u8) -> bool {
     cfg!(target_arch = "x86_64") && (1..LINE).contains(&(to.addr().wrapping_sub(from.addr()) % PAGE))
 }
 
-/// The same in pieces that are short enough.
+/// The same in pieces that are short enough for glibc to copy them with vector instructions.
 ///
 /// # Safety
 /// As for [`copy`].
 #[inline(never)]
-unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, len: usize) {
     if from.addr().abs_diff(to.addr()) < len {
         // A piece could overwrite the source of the next.
         // SAFETY: this function's contract.

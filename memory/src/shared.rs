@@ -1,7 +1,7 @@
 //! Memory that another process maps too and may change at any time: copied, never referenced.
 #![allow(unsafe_code)]
 
-use crate::copy::copy_many;
+use crate::copy::{copy_in_pieces, copy_many};
 use crate::{Buffer, prefetch};
 use core::ptr::NonNull;
 
@@ -99,6 +99,20 @@ impl Shared {
         });
     }
 
+    /// The same with vector instructions, however many bytes there are. Lines that are in another
+    /// core's cache come several times as fast so on some processors.
+    ///
+    /// # Panics
+    /// As for [`Self::drain`].
+    pub fn drain_by_vectors(&self, at: usize, buffer: &mut Buffer, to: usize, len: usize) {
+        let mut place = self.place(at, len).cast_const();
+        buffer.for_each_mut(to, len, |chunk| {
+            // SAFETY: as in `drain`.
+            unsafe { copy_in_pieces(place, chunk.base, chunk.len) };
+            place = place.wrapping_add(chunk.len);
+        });
+    }
+
     /// Copies the bytes at offset `at` to `bytes`.
     ///
     /// # Panics
@@ -125,6 +139,20 @@ mod tests {
         let Buffer::Owned(bytes) = out else { unreachable!() };
         assert_eq!(bytes, [0, 0, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
         assert!(shared.holds(64, 0) && !shared.holds(64, 1) && !shared.holds(usize::MAX, 2));
+    }
+
+    #[test]
+    fn vectors_copy_the_same_bytes() {
+        let mut memory: Vec<u8> = (0..=250).cycle().take(20_000).collect();
+        let expected = memory.clone();
+        // SAFETY: the vector outlives the value and is not looked at meanwhile.
+        let shared = unsafe { Shared::new(NonNull::new(memory.as_mut_ptr()).unwrap(), memory.len()) };
+        for (at, len) in [(0, 0), (3, 1), (7, 2048), (1, 2049), (4096, 8191), (5, 19_995)] {
+            let mut out = Buffer::Owned(vec![0; len + 2]);
+            shared.drain_by_vectors(at, &mut out, 1, len);
+            let Buffer::Owned(bytes) = out else { unreachable!() };
+            assert_eq!((bytes[0], &bytes[1..=len], bytes[len + 1]), (0, &expected[at..at + len], 0));
+        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! use. What is fastest depends on the machine's caches, on whether the program rewrites its
 //! buffers, and on the load, so each way gets its turn again now and then.
 //!
-//! The receiver times the ways. It chooses between reading alone and copying together, and how far
-//! it stays behind the sender in the pool. When the pool is faster than the other two it withdraws
-//! its permission for the class. The sender asks again later, and sends some payloads through the
+//! The receiver times the ways. It chooses between reading alone and copying together, and in the
+//! pool how far it stays behind the sender, and with which instructions it copies. When the pool is
+//! faster than the other two it withdraws its permission for the class. The sender asks again later, and sends some payloads through the
 //! pool even while the permission stands ([`Sent`]).
 
 use crate::window::WINDOWS;
@@ -21,11 +21,22 @@ pub(crate) enum Way {
     Pool,
     /// The same, and the receiver stays behind the sender.
     Behind,
+    /// The same as through the pool at once, and the receiver copies with vector instructions.
+    Vector,
     /// The receiver reads the sender's memory.
     Read,
     /// Both sides copy a part each, between the two buffers.
     Both,
 }
+
+/// The ways of payloads that are lent, and of those that come through the pool; the first is the
+/// one to begin with.
+const LENT: &[Way] = &[Way::Both, Way::Read];
+const POOLED: &[Way] = &[Way::Pool, Way::Vector, Way::Behind];
+
+/// The smallest payload for which a receiver may stay behind its sender: where a line takes 150 ns,
+/// streams of shorter ones were as fast without, and the trials left some of them slower.
+const LEAST_BEHIND: usize = 32 << 10;
 
 /// The latest groups that count.
 const GROUPS: usize = 3;
@@ -64,13 +75,13 @@ const fn trial(group: u32) -> u32 {
 /// is in no cache, or fast, as the sender copied its first payloads while others were still lent.
 const FIRST_GROUPS: u32 = 2;
 
-/// Payloads that the sender sends through the pool for comparison: these groups, and one of the
-/// other way. The first of each way only starts the clock.
+/// Payloads that the sender sends through the pool for comparison: these groups, and one of
+/// another way. The first of each way only starts the clock.
 const fn visit(long: bool) -> u32 {
     (FIRST_GROUPS + 1) * pooled_group(long) + 2
 }
 
-/// What the payloads are that a duel times together.
+/// What the payloads are that a contest times together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Groups {
     /// Any: each tells something of its way.
@@ -153,23 +164,26 @@ const fn is_faster(time: u64, other: u64) -> bool {
     time < other - other / 30
 }
 
-/// Which of two ways is faster: the one that is not the current one has a trial in each round.
+/// Which of some ways is the fastest: one that is not the current one has a trial in each round.
 #[derive(Debug)]
-struct Duel {
+struct Contest {
+    ways: &'static [Way],
     /// Payloads that are timed together.
     group: u32,
     kind: Groups,
-    paces: [Pace; 2],
-    /// The current way is the second.
-    second: bool,
+    paces: [Pace; POOLED.len()],
+    /// The places of the current way, and of the one that is on trial, or will be next.
+    current: usize,
+    tried: usize,
     /// Payloads of the current round, and how many it has.
     count: u32,
     round: u32,
 }
 
-impl Duel {
-    fn new(group: u32, kind: Groups) -> Self {
-        Self { group, kind, paces: Default::default(), second: false, count: 0, round: FIRST_ROUND }
+impl Contest {
+    fn new(ways: &'static [Way], group: u32, kind: Groups) -> Self {
+        let paces = Default::default();
+        Self { ways, group, kind, paces, current: 0, tried: 1, count: 0, round: FIRST_ROUND }
     }
 
     /// Payloads of a round before its trial, when the current way has been timed, and with it.
@@ -178,15 +192,15 @@ impl Duel {
         (before, before + trial(self.group))
     }
 
-    /// Whether payloads take the way that is not the current one.
+    /// Whether payloads take a way that is not the current one.
     fn is_trying(&self) -> bool {
         let (before, after) = self.before_and_after_trial();
         (before..after).contains(&self.count)
     }
 
-    /// Whether the next payload takes the second way.
-    fn next(&self) -> bool {
-        self.is_trying() != self.second
+    /// The way of the next payload.
+    fn next(&self) -> Way {
+        self.ways[if self.is_trying() { self.tried } else { self.current }]
     }
 
     /// A few payloads come: some groups of the current way, then the trial. Those of the visit
@@ -197,18 +211,23 @@ impl Duel {
         self.count = before - FIRST_GROUPS * self.group - 1;
     }
 
-    /// No more come.
+    /// No more come. A trial that has told nothing yet goes on in the next visit.
     fn end_visit(&mut self) {
         if self.is_trying() {
             (_, self.count) = self.before_and_after_trial();
-            self.take_faster();
+            if self.paces[self.tried].timed > 0 {
+                self.take_faster();
+            }
         }
     }
 
-    /// The second way is of no use: its trial is over, or it is no longer the current one.
-    fn take_first(&mut self) {
+    /// That way is of no use: its trial is over, or it is no longer the current one.
+    fn give_up(&mut self, way: Way) {
         (_, self.count) = self.before_and_after_trial();
-        self.second = false;
+        if self.ways[self.current] == way {
+            self.current = 0;
+        }
+        self.try_another();
     }
 
     /// After a trial: takes the faster way.
@@ -217,14 +236,29 @@ impl Duel {
         // What is not known, such as copies by both sides where the other one cannot write here,
         // does not stay the current way.
         let is_better = |tried| current.is_none_or(|current| is_faster(tried, current));
-        self.second ^= tried.is_some_and(is_better);
+        if tried.is_some_and(is_better) {
+            self.current = self.tried;
+        }
+        self.try_another();
+    }
+
+    /// The next trial is that of another way.
+    fn try_another(&mut self) {
+        let mut others = (1..=self.ways.len()).map(|more| (self.tried + more) % self.ways.len());
+        self.tried = others.find(|way| *way != self.current).unwrap_or(self.tried);
     }
 
     /// A payload has arrived that way. Returns whether it ends a group, and whether it ends a
     /// trial.
-    fn note(&mut self, second: bool, now: impl Fn() -> Instant, len: usize) -> (bool, bool) {
-        self.paces[usize::from(!second)].interrupt();
-        let ended = self.paces[usize::from(second)].note(&now, len, self.group);
+    fn note(&mut self, way: Way, now: impl Fn() -> Instant, len: usize) -> (bool, bool) {
+        let mut ended = false;
+        for (of, pace) in self.ways.iter().zip(&mut self.paces) {
+            if *of == way {
+                ended = pace.note(&now, len, self.group);
+            } else {
+                pace.interrupt();
+            }
+        }
         let was_trying = self.is_trying();
         self.count += 1;
         let (before, after) = self.before_and_after_trial();
@@ -232,7 +266,7 @@ impl Duel {
             self.count = after;
         }
         if self.count == before {
-            *self.tried() = Pace::default();
+            self.paces[self.tried] = Pace::default();
         }
         if self.count >= self.round {
             (self.count, self.round) = (0, (2 * self.round).min(ROUND));
@@ -249,24 +283,18 @@ impl Duel {
     }
 
     fn current(&self) -> &Pace {
-        &self.paces[usize::from(self.second)]
+        &self.paces[self.current]
     }
 
-    /// The way that is on trial, or will be next.
-    fn tried(&mut self) -> &mut Pace {
-        &mut self.paces[usize::from(!self.second)]
-    }
-
-    /// The times of the current way and of the other one.
+    /// The times of the current way, and of the one that is on trial or will be next.
     fn current_and_tried(&self) -> (Option<u64>, Option<u64>) {
-        let tried = &self.paces[usize::from(!self.second)];
-        (self.current().time(self.kind), tried.time(self.kind))
+        (self.current().time(self.kind), self.paces[self.tried].time(self.kind))
     }
 
     /// Whether the trial is so slow that more payloads tell nothing.
-    fn trial_is_hopeless(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    fn trial_is_hopeless(&self, now: impl FnOnce() -> Instant) -> bool {
         let (current, tried) = self.current_and_tried();
-        let tried = tried.or_else(|| if self.kind != Groups::Any { None } else { self.tried().so_far(now) });
+        let tried = tried.or_else(|| if self.kind != Groups::Any { None } else { self.paces[self.tried].so_far(now) });
         current.zip(tried).is_some_and(|(current, tried)| tried / 5 > current / 4)
     }
 }
@@ -275,9 +303,9 @@ impl Duel {
 #[derive(Debug)]
 pub(crate) struct Chooser {
     /// Both sides copy, or the receiver reads.
-    lent: Duel,
-    /// The receiver reads at once, or stays behind.
-    pooled: Duel,
+    lent: Contest,
+    /// The receiver reads at once, stays behind, or copies with vector instructions.
+    pooled: Contest,
     /// The last payload was lent.
     was_lent: bool,
     /// Payloads in a row for which the receiver stayed behind in vain.
@@ -285,13 +313,16 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// One that knows nothing; `long`: of a class of long payloads. Not inlined: all classes' at
-    /// once would be kilobytes of code.
+    /// One that knows nothing, of the class whose shortest payloads have that length. Not inlined:
+    /// all classes' at once would be kilobytes of code.
     #[inline(never)]
-    pub(crate) fn new(long: bool) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
+        let long = len >= Length::LONG;
+        let kind = if long { Groups::PartsOfBursts } else { Groups::Bursts };
+        let pooled = if len < LEAST_BEHIND { &POOLED[..2] } else { POOLED };
         Self {
-            lent: Duel::new(group(long), Groups::Any),
-            pooled: Duel::new(pooled_group(long), if long { Groups::PartsOfBursts } else { Groups::Bursts }),
+            lent: Contest::new(LENT, group(long), Groups::Any),
+            pooled: Contest::new(pooled, pooled_group(long), kind),
             was_lent: false,
             alone: 0,
         }
@@ -299,7 +330,7 @@ impl Chooser {
 
     /// The way of the next payload that the sender lends.
     pub(crate) fn next_lent(&self) -> Way {
-        if self.lent.next() { Way::Read } else { Way::Both }
+        self.lent.next()
     }
 
     /// The way of the next payload that comes through the pool.
@@ -307,24 +338,23 @@ impl Chooser {
         if core::mem::take(&mut self.was_lent) {
             self.pooled.begin_visit();
         }
-        if self.pooled.next() { Way::Behind } else { Way::Pool }
+        self.pooled.next()
     }
 
     /// A payload has arrived that way. True if the pool turns out to be faster than the others. The
     /// clock is read where it counts only: that takes as long as to copy some hundred bytes.
     pub(crate) fn note(&mut self, way: Way, now: impl Fn() -> Instant, len: usize) -> bool {
-        let is_lent = matches!(way, Way::Read | Way::Both);
-        if is_lent {
+        if LENT.contains(&way) {
             self.pooled.interrupt();
             let ends_visit = !core::mem::replace(&mut self.was_lent, true);
             if ends_visit {
                 self.pooled.end_visit();
             }
-            let (_, ends_trial) = self.lent.note(way == Way::Read, now, len);
+            let (_, ends_trial) = self.lent.note(way, now, len);
             return (ends_visit || ends_trial) && self.pool_is_faster();
         }
         self.lent.interrupt();
-        let (ends_group, ends_trial) = self.pooled.note(way == Way::Behind, now, len);
+        let (ends_group, ends_trial) = self.pooled.note(way, now, len);
         (ends_trial || ends_group && self.pooled.current().timed.is_multiple_of(2)) && self.pool_is_faster()
     }
 
@@ -334,7 +364,7 @@ impl Chooser {
         self.alone = if goes_on { 0 } else { self.alone + 1 };
         if self.alone == ALONE {
             self.alone = 0;
-            self.pooled.take_first();
+            self.pooled.give_up(Way::Behind);
         }
     }
 
@@ -358,7 +388,7 @@ impl Chooser {
 
     /// The sender asks anew: forgets how fast the ways without the pool were.
     pub(crate) fn try_again(&mut self) {
-        self.lent = Duel::new(self.lent.group, Groups::Any);
+        self.lent = Contest::new(LENT, self.lent.group, Groups::Any);
     }
 }
 

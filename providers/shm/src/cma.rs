@@ -38,9 +38,6 @@ const ASK_AGAIN_AFTER: u32 = 4096;
 const ASK_AGAIN_AT_MOST: u32 = 1 << 17;
 /// The smallest payload that may use cross-memory attach.
 const LEAST: usize = 16 << 10;
-/// The smallest payload for which a receiver may stay behind its sender: where a line takes 150 ns,
-/// streams of shorter ones were as fast without, and the trials left some of them slower.
-const LEAST_BEHIND: usize = 32 << 10;
 /// The most payloads that are lent at a time; the next ones go through the pool.
 const MOST_LENT: usize = 1024;
 /// The most outcomes that may wait for room: more than a peer lends at a time.
@@ -476,7 +473,7 @@ impl Cma {
     pub(crate) fn shares(&self, len: usize) -> bool {
         matches!(self.permission, CmaPermission::Yes { .. })
             && match self.how {
-                CmaMode::Never | CmaMode::Close | CmaMode::Behind | CmaMode::Read => false,
+                CmaMode::Never | CmaMode::Close | CmaMode::Behind | CmaMode::Vector | CmaMode::Read => false,
                 CmaMode::Both => true,
                 CmaMode::IfFaster | CmaMode::IfAllowed => {
                     let chooser = self.reading.choosers.as_ref().map(|choosers| &choosers[Classes::index(len)]);
@@ -531,10 +528,8 @@ impl Cma {
         match self.how {
             CmaMode::Close => Way::Pool,
             CmaMode::Behind => Way::Behind,
-            _ => match self.chooser(len).next_pooled() {
-                Way::Behind if len < LEAST_BEHIND => Way::Pool,
-                way => way,
-            },
+            CmaMode::Vector => Way::Vector,
+            _ => self.chooser(len).next_pooled(),
         }
     }
 
@@ -544,7 +539,7 @@ impl Cma {
     }
 
     fn chooser(&mut self, len: usize) -> &mut Chooser {
-        let new = || Box::new(core::array::from_fn(|class| Chooser::new(class >= Classes::index(Length::LONG))));
+        let new = || Box::new(core::array::from_fn(|class| Chooser::new(LEAST << class)));
         &mut self.reading.choosers.get_or_insert_with(new)[Classes::index(len)]
     }
 

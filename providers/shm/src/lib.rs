@@ -71,9 +71,10 @@ pub const DIRECT: Param = Param {
     kind: ParamKind::String,
     help: "When large messages use cross-memory attach (the receiver reads the sender's memory, or both sides copy at \
            once): auto, where the system allows it and it measures faster than shared memory; on, where the system \
-           allows it; read or both, the same by one side or by both sides; off, never; close or behind, the same, and the \
-           receiver of a large message through shared memory copies at once what is there, or stays up to half of \
-           that memory behind the sender while more follows (default: auto)",
+           allows it; read or both, the same by one side or by both sides; off, never; close, vector or behind, the same, \
+           and the receiver of a large message through shared memory copies at once what is there, does so with \
+           vector instructions, or stays up to half of that memory behind the sender while more follows (default: \
+           auto)",
 };
 
 fn settings(account: &Arc<Account>) -> Settings {
@@ -85,6 +86,7 @@ fn settings(account: &Arc<Account>) -> Settings {
         Some("off") => CmaMode::Never,
         Some("close") => CmaMode::Close,
         Some("behind") => CmaMode::Behind,
+        Some("vector") => CmaMode::Vector,
         _ => CmaMode::IfFaster,
     };
     Settings { space, cma, account: account.clone(), ..Settings::default() }

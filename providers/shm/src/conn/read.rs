@@ -38,8 +38,9 @@ struct Coming {
     target: Option<RecvTarget>,
     done: usize,
     total: usize,
-    /// Lines to stay behind the sender, or `None` to read at once.
-    behind: Option<u64>,
+    way: Way,
+    /// Lines to stay behind the sender, for [`Way::Behind`].
+    behind: u64,
 }
 
 /// Offers of a link that wait for a receive at a time; more are declined. The engine holds each
@@ -331,8 +332,9 @@ impl Conn {
             Disposition::Into(target) => Some(target),
             Disposition::Done => None,
         };
-        let behind = self.lines_behind(total, len);
-        self.receiver.coming = Some(Coming { target, done: 0, total, behind });
+        let way = if is_large(total) { self.cma.next_pooled(total) } else { Way::Pool };
+        let behind = self.receiver.distance.in_lines(len);
+        self.receiver.coming = Some(Coming { target, done: 0, total, way, behind });
         self.land(link, at, len, events)?;
         Ok(len)
     }
@@ -367,9 +369,9 @@ impl Conn {
     fn copy_piece(&mut self, at: usize, len: usize) -> Option<RecvTarget> {
         let coming = self.receiver.coming.as_mut()?;
         let is_last = coming.done + len == coming.total;
-        let way = if coming.behind.is_some() { Way::Behind } else { Way::Pool };
-        if let Some(lines) = coming.behind {
-            self.receiver.distance.keep(&self.receiver.reader, lines);
+        let way = coming.way;
+        if way == Way::Behind {
+            self.receiver.distance.keep(&self.receiver.reader, coming.behind);
             if is_last {
                 self.cma.note_burst(coming.total, self.receiver.reader.has_line(1));
             }
@@ -379,7 +381,11 @@ impl Conn {
             // The last word comes last: a program may wait for that of a write.
             let body = take.saturating_sub(LAST_WORD);
             let (pool, to) = (&self.receiver.pool.bytes, target.at + coming.done);
-            pool.drain(at, &mut target.buffer, to, body);
+            if way == Way::Vector {
+                pool.drain_by_vectors(at, &mut target.buffer, to, body);
+            } else {
+                pool.drain(at, &mut target.buffer, to, body);
+            }
             let mut last = [0; LAST_WORD];
             let last = &mut last[..take - body];
             pool.read(at + body, last);
@@ -395,13 +401,6 @@ impl Conn {
             left.into_iter().for_each(|left| self.sender.queue(Out::Permission(left, false)));
         }
         target
-    }
-
-    /// How many lines to stay behind the sender of a payload whose first piece has `len` bytes.
-    #[inline(never)]
-    fn lines_behind(&mut self, total: usize, len: usize) -> Option<u64> {
-        let stays_behind = is_large(total) && self.cma.next_pooled(total) == Way::Behind;
-        stays_behind.then(|| self.receiver.distance.in_lines(len))
     }
 
     fn read_hello(
