@@ -4,8 +4,8 @@
 //!
 //! The receiver times the ways. It chooses between reading alone and copying together, and in the
 //! pool how far it stays behind the sender, and with which instructions it copies. When the pool is
-//! faster than the other two it withdraws its permission for the class. The sender asks again later, and sends some payloads through the
-//! pool even while the permission stands ([`Sent`]).
+//! faster than the other two it withdraws its permission for the class. The sender asks again
+//! later, and sends some payloads through the pool even while the permission stands ([`Sent`]).
 
 use crate::window::WINDOWS;
 use ofi_core::Instant;
