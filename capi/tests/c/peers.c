@@ -125,10 +125,13 @@ static void await_tagged(struct side *s, struct side *from, uint64_t tag, void *
 	struct fi_msg_tagged msg = { .addr = FI_ADDR_UNSPEC, .tag = tag, .context = context };
 	struct fi_cq_tagged_entry entry;
 	struct fi_cq_err_entry err;
+	double end = seconds() + 30;
 
-	do {
+	CHECK(fi_trecvmsg(s->ep, &msg, FI_PEEK) == 0);
+	while (!next_of(s, from, &entry, &err)) {
+		CHECK(err.err == FI_ENOMSG && seconds() < end);
 		CHECK(fi_trecvmsg(s->ep, &msg, FI_PEEK) == 0);
-	} while (!next_of(s, from, &entry, &err));
+	}
 	CHECK(entry.op_context == context && entry.tag == tag);
 }
 
