@@ -90,13 +90,7 @@ impl Shared {
     /// If the memory has fewer.
     #[inline]
     pub fn drain(&self, at: usize, buffer: &mut Buffer, to: usize, len: usize) {
-        let mut place = self.place(at, len).cast_const();
-        buffer.for_each_mut(to, len, |chunk| {
-            // SAFETY: the chunks are writable by `Span::new` and together at most `len` bytes,
-            // which are there.
-            unsafe { copy_many(place, chunk.base, chunk.len) };
-            place = place.wrapping_add(chunk.len);
-        });
+        self.drain_by(copy_many, at, buffer, to, len);
     }
 
     /// The same with vector instructions, however many bytes there are. Lines that are in another
@@ -105,10 +99,24 @@ impl Shared {
     /// # Panics
     /// As for [`Self::drain`].
     pub fn drain_by_vectors(&self, at: usize, buffer: &mut Buffer, to: usize, len: usize) {
+        self.drain_by(copy_in_pieces, at, buffer, to, len);
+    }
+
+    /// The same by one of the functions of `copy.rs`.
+    #[inline(always)]
+    fn drain_by(
+        &self,
+        copy: unsafe fn(*const u8, *mut u8, usize),
+        at: usize,
+        buffer: &mut Buffer,
+        to: usize,
+        len: usize,
+    ) {
         let mut place = self.place(at, len).cast_const();
         buffer.for_each_mut(to, len, |chunk| {
-            // SAFETY: as in `drain`.
-            unsafe { copy_in_pieces(place, chunk.base, chunk.len) };
+            // SAFETY: the chunks are writable by `Span::new` and together at most `len` bytes,
+            // which are there.
+            unsafe { copy(place, chunk.base, chunk.len) };
             place = place.wrapping_add(chunk.len);
         });
     }

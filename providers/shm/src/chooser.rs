@@ -319,7 +319,7 @@ impl Chooser {
     pub(crate) fn new(len: usize) -> Self {
         let long = len >= Length::LONG;
         let kind = if long { Groups::PartsOfBursts } else { Groups::Bursts };
-        let pooled = if len < LEAST_BEHIND { &POOLED[..2] } else { POOLED };
+        let pooled: &[Way] = if len < LEAST_BEHIND { &[Way::Pool, Way::Vector] } else { POOLED };
         Self {
             lent: Contest::new(LENT, group(long), Groups::Any),
             pooled: Contest::new(pooled, pooled_group(long), kind),

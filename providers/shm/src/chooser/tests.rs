@@ -285,6 +285,16 @@ fn two_sides_of_a_ping_pong_find_the_same_way() {
 }
 
 #[test]
+fn the_receiver_does_not_stay_behind_for_the_shortest() {
+    // As if it were faster.
+    let times = [2_800, 1_000, 2_800, 4_400, 3_200];
+    for (len, expected) in [(16 << 10, false), (LEAST_BEHIND, true)] {
+        let ways = run(len, Length::Short, 10_000, |_, way| cost_in_bursts(&[way], times));
+        assert_eq!(ways.contains(&Way::Behind), expected, "{len}");
+    }
+}
+
+#[test]
 fn programs_of_a_thousand_middle_payloads_do_not_see_the_pool() {
     let ways = run(64 << 10, Length::Middle, 2000, |_, way| cost(&[way], [6_900, 4_300, 3_800]));
     assert!(ways.iter().all(|way| matches!(way, Way::Read | Way::Both)));

@@ -39,7 +39,7 @@ struct Coming {
     done: usize,
     total: usize,
     way: Way,
-    /// Lines to stay behind the sender, for [`Way::Behind`].
+    /// Lines to stay behind the sender; only [`Way::Behind`] does.
     behind: u64,
 }
 
@@ -333,7 +333,7 @@ impl Conn {
             Disposition::Done => None,
         };
         let way = if is_large(total) { self.cma.next_pooled(total) } else { Way::Pool };
-        let behind = self.receiver.distance.in_lines(len);
+        let behind = if way == Way::Behind { self.receiver.distance.in_lines(len) } else { 0 };
         self.receiver.coming = Some(Coming { target, done: 0, total, way, behind });
         self.land(link, at, len, events)?;
         Ok(len)
