@@ -404,7 +404,7 @@ mod tests {
         let id = i32::try_from(std::process::id()).unwrap();
         let secret: Box<[u8; 16]> = Box::new(crate::random());
         let mut me = Process::find(id, secret.as_ptr().addr(), *secret).unwrap();
-        let to = shm::create(PAGE, PAGE).unwrap();
+        let to = shm::create(PAGE, 0..PAGE).unwrap();
         let to = Mapping::new(to.as_fd(), PAGE).unwrap();
         let at = to.base().as_ptr();
         let now = crate::clock::now();
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn untouched_pages_are_not_present() {
-        let fd = shm::create(600 * PAGE, 0).unwrap();
+        let fd = shm::create(600 * PAGE, 0..0).unwrap();
         let mapping = Mapping::new(fd.as_fd(), 600 * PAGE).unwrap();
         let base = mapping.base().as_ptr().addr();
         let secret: Box<[u8; 16]> = Box::new(crate::random());
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn what_was_safe_is_believed_of_a_process_of_this_user_for_a_moment() {
-        let fd = shm::create(PAGE, PAGE).unwrap();
+        let fd = shm::create(PAGE, 0..PAGE).unwrap();
         let mapping = Mapping::new(fd.as_fd(), PAGE).unwrap();
         let base = mapping.base().as_ptr().addr();
         let secret: Box<[u8; 16]> = Box::new(crate::random());

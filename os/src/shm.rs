@@ -34,8 +34,8 @@ fn done(result: i32) -> io::Result<()> {
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// Memory of `len` bytes with a sealed size; the first `reserved` bytes are allocated at once.
-pub fn create(len: usize, reserved: usize) -> io::Result<PrivateFd> {
+/// Memory of `len` bytes with a sealed size; those in `reserved` are allocated at once.
+pub fn create(len: usize, reserved: Range<usize>) -> io::Result<PrivateFd> {
     seam::check()?;
     // SAFETY: the name ends with NUL.
     let fd = unsafe { libc::memfd_create(c"ofi-shm".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -45,7 +45,7 @@ pub fn create(len: usize, reserved: usize) -> io::Result<PrivateFd> {
     let size = |len: usize| libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::ftruncate(fd.as_raw_fd(), size(len)?) })?;
-    allocate(fd.as_fd(), 0..reserved)?;
+    allocate(fd.as_fd(), reserved)?;
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
     Ok(fd)
@@ -150,12 +150,22 @@ impl Mapping {
 
     /// Allocates the pages of a part now: an error here instead of SIGBUS later.
     pub fn populate(&self, at: usize, len: usize) -> io::Result<()> {
+        self.fault_in(at, len, libc::MADV_POPULATE_WRITE)
+    }
+
+    /// The same for pages of which most are allocated: it maps many of these at once.
+    pub fn map_pages(&self, part: Range<usize>) -> io::Result<()> {
+        // In memory of this kind, reading a page that is missing allocates it as well.
+        self.fault_in(part.start, part.len(), libc::MADV_POPULATE_READ)
+    }
+
+    fn fault_in(&self, at: usize, len: usize, advice: i32) -> io::Result<()> {
         seam::check()?;
         assert!(at <= self.len && len <= self.len - at, "range exceeds the mapping");
         // SAFETY: the part is within the mapping.
         let part = unsafe { self.base.as_ptr().add(at) };
         // SAFETY: the call changes no content.
-        match done(unsafe { libc::madvise(part.cast(), len, libc::MADV_POPULATE_WRITE) }) {
+        match done(unsafe { libc::madvise(part.cast(), len, advice) }) {
             // Linux before 5.14 lacks the call and allocates pages on first access.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
             // The call reports a page that cannot be allocated as EFAULT.
@@ -195,7 +205,7 @@ mod tests {
 
     #[test]
     fn memory_is_sealed_and_mapped() {
-        let fd = create(64 << 10, PAGE).unwrap();
+        let fd = create(64 << 10, PAGE..2 * PAGE).unwrap();
         assert_eq!(sealed_len(fd.as_fd()).unwrap(), 64 << 10);
         // SAFETY: the call takes no pointers.
         assert!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) } < 0);
@@ -219,8 +229,8 @@ mod tests {
     #[test]
     fn a_lack_of_memory_is_an_error() {
         seam::fail_with(Some(libc::ENOSPC));
-        assert_eq!(create(PAGE, PAGE).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(create(PAGE, 0..PAGE).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
         seam::fail_with(None);
-        assert!(create(PAGE, PAGE).is_ok());
+        assert!(create(PAGE, 0..PAGE).is_ok());
     }
 }

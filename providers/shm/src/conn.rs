@@ -16,7 +16,6 @@ pub(crate) use peer::{Peer, unreachable};
 use presence::Presence;
 use read::Receiver;
 pub(crate) use send::{Kept, Large, Out, Sender};
-use std::io;
 use std::sync::Arc;
 
 mod bounce;
@@ -79,21 +78,21 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(region: Arc<Region>, state: State, peer: Peer) -> io::Result<Self> {
+    pub(crate) fn new(region: Arc<Region>, state: State, peer: Peer) -> Self {
         let side = peer.our_side();
-        Ok(Self {
+        Self {
             state,
             lost: false,
             must_notify: false,
             notified: 0,
             serial: 0,
             is_connectionless: false,
-            sender: Sender::new(&region, side)?,
+            sender: Sender::new(&region, side),
             receiver: Receiver::new(&region, side.other()),
             presence: Presence::new(region, side),
             cma: Cma::default(),
             peer,
-        })
+        }
     }
 
     /// What a read has changed that the other side may wait for: a payload of its own, or room for

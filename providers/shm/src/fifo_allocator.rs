@@ -3,7 +3,7 @@
 
 use ofi_sync::lines::LINES;
 
-/// The initial size, in bytes.
+/// The initial size, in bytes: that of the pages that a region has from the start.
 pub(crate) const SMALLEST: usize = 4 << 10;
 /// Sizes before the whole pool is used, and the bytes that must have moved before the next size,
 /// unless a payload is long.
@@ -17,6 +17,8 @@ const SLOTS: usize = LINES as usize;
 /// The allocator of a pool.
 #[derive(Debug)]
 pub(crate) struct FifoAllocator {
+    /// Where in the pool it allocates.
+    start: usize,
     /// The current size, in bytes.
     limit: usize,
     /// The largest size, in bytes.
@@ -35,7 +37,7 @@ pub(crate) struct FifoAllocator {
 
 impl FifoAllocator {
     pub(crate) fn new(most: usize) -> Self {
-        Self { limit: 0, most, head: 0, used: 0, taken: Box::new([0; SLOTS]), freed: 0, moved: 0 }
+        Self { start: 0, limit: 0, most, head: 0, used: 0, taken: Box::new([0; SLOTS]), freed: 0, moved: 0 }
     }
 
     /// The size to grow to now, for a payload of `total` bytes, if any. It can only grow while it
@@ -57,10 +59,10 @@ impl FifoAllocator {
             && (STEPS.iter().all(|(_, moves)| self.moved >= *moves) || total >= LONG && total > self.limit)
     }
 
-    /// Sets the size. Nothing may be allocated.
-    pub(crate) fn grow(&mut self, limit: usize) {
+    /// Sets the size, and where in the pool it begins. Nothing may be allocated.
+    pub(crate) fn grow(&mut self, limit: usize, start: usize) {
         debug_assert!(self.used == 0, "nothing is in it");
-        self.limit = limit;
+        (self.limit, self.start) = (limit, start);
         self.head = 0;
     }
 
@@ -79,23 +81,32 @@ impl FifoAllocator {
         (total / 4).next_multiple_of(64).clamp(2 << 10, 16 << 10).min(most)
     }
 
-    /// The offset of the next `len` bytes and the bytes that they use up, if they are free.
+    /// The offset in the pool of the next `len` bytes, if they are free.
     #[inline]
-    pub(crate) fn next(&self, len: usize) -> Option<(usize, usize)> {
+    pub(crate) fn next(&self, len: usize) -> Option<usize> {
+        let (at, _) = self.fit(len)?;
+        Some(self.start + at)
+    }
+
+    /// Where the next `len` bytes begin, from the start, and the bytes that they use up, if they
+    /// are free.
+    #[inline]
+    fn fit(&self, len: usize) -> Option<(usize, usize)> {
         let wraps = self.head + len > self.limit;
         let cost = if wraps { len + self.limit - self.head } else { len };
         let at = if wraps { 0 } else { self.head };
         (self.used + cost <= self.limit).then_some((at, cost))
     }
 
-    /// Allocates `len` bytes, to be freed with the line of that number. Returns their offset.
+    /// Allocates `len` bytes, to be freed with the line of that number. Returns their offset in the
+    /// pool.
     pub(crate) fn take(&mut self, line: u64, len: usize) -> Option<usize> {
-        let (at, cost) = self.next(len)?;
+        let (at, cost) = self.fit(len)?;
         self.head = at + len;
         self.used += cost;
         self.moved = self.moved.saturating_add(len);
         *self.slot(line) = u32::try_from(cost).ok()?;
-        Some(at)
+        Some(self.start + at)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "less than LINES")]
@@ -125,7 +136,7 @@ mod tests {
     #[test]
     fn pieces_never_overlap_and_come_back_in_order() {
         let mut allocator = FifoAllocator::new(1 << 20);
-        allocator.grow(16 << 10);
+        allocator.grow(16 << 10, 100);
         let mut x = 1u64;
         let mut live = std::collections::VecDeque::new();
         let (mut line, mut read) = (0u64, 0u64);
@@ -135,7 +146,7 @@ mod tests {
             if line - read < LINES
                 && let Some(at) = allocator.take(line, len)
             {
-                assert!(at + len <= 16 << 10);
+                assert!(at >= 100 && at + len <= 100 + (16 << 10));
                 assert!(live.iter().all(|(_, from, to)| at + len <= *from || at >= *to), "overlaps");
                 live.push_back((line, at, at + len));
                 line += 1;
@@ -154,14 +165,14 @@ mod tests {
     fn it_grows_with_the_bytes_moved_and_only_while_empty() {
         let mut allocator = FifoAllocator::new(1 << 20);
         assert_eq!(allocator.wanted(0), Some(4 << 10));
-        allocator.grow(4 << 10);
+        allocator.grow(4 << 10, 0);
         for line in 0..20 {
             assert!(allocator.take(line, 1024).is_some());
             assert_eq!(allocator.wanted(0), None);
             allocator.free(line + 1);
         }
         assert_eq!(allocator.wanted(0), Some(16 << 10));
-        allocator.grow(16 << 10);
+        allocator.grow(16 << 10, 0);
         for line in 20..1100 {
             assert!(allocator.take(line, 1024).is_some());
             allocator.free(line + 1);
@@ -175,7 +186,7 @@ mod tests {
     #[test]
     fn it_grows_for_a_long_payload_at_once() {
         let mut allocator = FifoAllocator::new(1 << 20);
-        allocator.grow(4 << 10);
+        allocator.grow(4 << 10, 0);
         assert!(allocator.take(0, 1024).is_some());
         assert!(!allocator.is_cramped(LONG - 1) && allocator.is_cramped(LONG));
         assert_eq!(allocator.wanted(LONG), None, "it is not empty");
@@ -183,7 +194,7 @@ mod tests {
         assert_eq!(allocator.wanted(LONG - 1), None);
         let sizes = [LONG, 100_000, 1 << 20, usize::MAX / 2].map(|total| allocator.wanted(total));
         assert_eq!(sizes, [Some(LONG), Some(128 << 10), Some(1 << 20), Some(1 << 20)]);
-        allocator.grow(128 << 10);
+        allocator.grow(128 << 10, 0);
         assert!(!allocator.is_cramped(100_000) && allocator.is_cramped(200_000));
     }
 }

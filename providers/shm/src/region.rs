@@ -3,6 +3,7 @@
 //! do not fit into lines. The initiator creates it.
 //!
 //! ```text
+//!        pool of side 0
 //! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128
 //!        4 windows of 2 × u64 each @192, @256, @320, @384 (`window.rs`)
 //! 512    side 1: the same
@@ -11,11 +12,17 @@
 //!        that of the acceptor first has its answer to the connect request, a hello
 //! 2560   bounce buffer of side 1: the same
 //! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
-//!        pool of side 0 · pool of side 1, equally long, up to the end
+//! 20480  pool of side 1
 //! ```
+//!
+//! The pools are equally long, and grow away from what is between them: side 0 first uses the end
+//! of its pool, side 1 the beginning. So the pages that every link uses are one range, which one
+//! call allocates, and one maps.
 #![allow(unsafe_code)]
 
+use crate::fifo_allocator::SMALLEST;
 use crate::window::{WINDOWS, Words};
+use core::ops::Range;
 use core::ptr::NonNull;
 use ofi_engine::wire::hello;
 use ofi_memory::{Shared, prefetch};
@@ -31,7 +38,8 @@ const LINE: usize = WORDS * size_of::<u64>();
 #[allow(clippy::cast_possible_truncation, reason = "a small constant")]
 const RING: usize = LINES as usize * LINE;
 const RINGS: usize = PAGE;
-const POOLS: usize = RINGS + 2 * RING;
+/// Bytes between the pools.
+const MIDDLE: usize = RINGS + 2 * RING;
 const SIDE: usize = 512;
 /// The smallest and the largest pool that this side makes or accepts, in bytes.
 const POOL: core::ops::RangeInclusive<usize> = 64 << 10..=64 << 20;
@@ -89,33 +97,49 @@ pub(crate) const BOUNCE_LEN: usize = 1 << 10;
 const _: () = assert!(BOUNCED + BOUNCE_LEN <= BOUNCE, "the bounce buffers fit into the page");
 const _: () = assert!(hello::MAX_LEN <= BOUNCE_LEN, "a hello fits into a bounce buffer");
 
+/// The bytes that every link uses, where the pools have this length.
+const fn used(pool: usize) -> Range<usize> {
+    pool - SMALLEST..pool + MIDDLE + SMALLEST
+}
+
 impl Region {
     /// Creates a region, and the descriptor that the peer attaches.
     pub(crate) fn create(pool: usize) -> io::Result<(Arc<Self>, PrivateFd)> {
         let pool = pool.next_multiple_of(PAGE).clamp(*POOL.start(), *POOL.end());
-        let len = POOLS + 2 * pool;
-        let fd = shm::create(len, POOLS)?;
+        let len = MIDDLE + 2 * pool;
+        let fd = shm::create(len, used(pool))?;
         let mapping = Mapping::new(fd.as_fd(), len)?;
         Ok((Arc::new(Self { mapping, pool }), fd))
+    }
+
+    /// Maps the pages that every link uses. Otherwise each takes a fault.
+    pub(crate) fn map_pages(&self) -> io::Result<()> {
+        self.mapping.map_pages(used(self.pool))
     }
 
     /// Maps a region that a peer created.
     pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
         let len = shm::sealed_len(fd)?;
-        let pools = len.checked_sub(POOLS).filter(|pools| pools.is_multiple_of(2 * PAGE));
+        let pools = len.checked_sub(MIDDLE).filter(|pools| pools.is_multiple_of(2 * PAGE));
         let pool = pools.map(|pools| pools / 2).filter(|pool| POOL.contains(pool));
         let pool =
             pool.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unsupported shared memory layout"))?;
-        let mapping = Mapping::new(fd, len)?;
-        // Allocate missing pages now: a later access must not fail.
-        mapping.populate(0, POOLS)?;
-        Ok(Arc::new(Self { mapping, pool }))
+        let region = Arc::new(Self { mapping: Mapping::new(fd, len)?, pool });
+        // Missing pages are allocated now: a later access must not fail.
+        region.map_pages()?;
+        Ok(region)
+    }
+
+    /// The page of words.
+    fn words(&self) -> NonNull<u8> {
+        // SAFETY: it lies behind the pool of side 0, within the mapping.
+        unsafe { self.mapping.base().add(self.pool) }
     }
 
     fn word(&self, side: Side, word: Word) -> NonNull<AtomicU64> {
         let at = side as usize * SIDE + word as usize;
-        // SAFETY: the first page is mapped, `at` lies in it and is a multiple of 8.
-        unsafe { self.mapping.base().add(at) }.cast()
+        // SAFETY: `at` lies in the page of words, and is a multiple of 8.
+        unsafe { self.words().add(at) }.cast()
     }
 
     /// The word in which that side announces its sleep state.
@@ -136,7 +160,7 @@ impl Region {
     pub(crate) fn window(&self, side: Side, number: u32) -> Words<'_> {
         let at = (number % WINDOWS) as usize * WINDOW;
         let [claims, finished] = [Word::Claims, Word::Finished].map(|word| {
-            // SAFETY: the first page is mapped, the words of each window lie in it.
+            // SAFETY: the words of each window lie in the page of words.
             let word = unsafe { self.word(side, word).byte_add(at) };
             // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both
             // processes.
@@ -148,8 +172,8 @@ impl Region {
     /// The bounce buffer that a side fills. It keeps the region mapped.
     pub(crate) fn bounce(self: &Arc<Self>, writer: Side) -> Bounce {
         let at = BOUNCES + writer as usize * BOUNCE;
-        // SAFETY: the bounce buffers lie in the first page, which is mapped.
-        let base = unsafe { self.mapping.base().add(at + BOUNCED) };
+        // SAFETY: the bounce buffers lie in the page of words.
+        let base = unsafe { self.words().add(at + BOUNCED) };
         // SAFETY: its bytes are mapped, and stay so while the region exists, which it keeps.
         let bytes = unsafe { Shared::new(base, BOUNCE_LEN) };
         Bounce { bytes, at, region: self.clone() }
@@ -158,32 +182,41 @@ impl Region {
     /// The ring that a side writes.
     pub(crate) fn ring(self: &Arc<Self>, writer: Side) -> Ring {
         // SAFETY: the rings lie within the mapping.
-        let lines = unsafe { self.mapping.base().add(RINGS + writer as usize * RING) }.cast();
+        let lines = unsafe { self.words().add(RINGS + writer as usize * RING) }.cast();
         Ring { lines, consumed: self.word(writer.other(), Word::Consumed), _region: self.clone() }
     }
 
     /// The pool that a side fills. It keeps the region mapped.
     pub(crate) fn pool(self: &Arc<Self>, writer: Side) -> Pool {
-        let at = POOLS + writer as usize * self.pool;
+        let at = writer as usize * (self.pool + MIDDLE);
         // SAFETY: the pools lie within the mapping.
         let base = unsafe { self.mapping.base().add(at) };
         // SAFETY: the pool is mapped, and stays so while the region exists, which the pool keeps.
         let bytes = unsafe { Shared::new(base, self.pool) };
-        Pool { bytes, at, region: self.clone() }
+        Pool { bytes, writer, region: self.clone() }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) bytes: Shared,
-    at: usize,
+    writer: Side,
     region: Arc<Region>,
 }
 
 impl Pool {
-    /// Allocates the pages of the first `len` bytes.
+    /// Where in the pool its side uses `len` bytes: at the end next to what is between the pools.
+    pub(crate) fn place_of(&self, len: usize) -> usize {
+        match self.writer {
+            Side::Initiator => self.bytes.len() - len,
+            Side::Acceptor => 0,
+        }
+    }
+
+    /// Allocates the pages of `len` bytes there.
     pub(crate) fn provide(&self, len: usize) -> io::Result<()> {
-        self.region.mapping.populate(self.at, len.min(self.bytes.len()))
+        let pool = self.writer as usize * (self.region.pool + MIDDLE);
+        self.region.mapping.populate(pool + self.place_of(len), len)
     }
 }
 
@@ -197,8 +230,8 @@ pub(crate) struct Bounce {
 
 impl Bounce {
     fn word(&self, word: usize) -> &AtomicU64 {
-        // SAFETY: the first page is mapped, the words of the bounce buffer lie in it.
-        let word = unsafe { self.region.mapping.base().add(self.at + word) }.cast();
+        // SAFETY: the words of the bounce buffer lie in the page of words.
+        let word = unsafe { self.region.words().add(self.at + word) }.cast();
         // SAFETY: mapped while the region exists, aligned, and only accessed as an atomic, by both
         // processes.
         unsafe { word.as_ref() }
@@ -286,7 +319,7 @@ impl ReadyBitmap {
 
     /// Creates an empty bitmap, and the descriptor that peers attach.
     pub(crate) fn create() -> io::Result<(Self, PrivateFd)> {
-        let fd = shm::create(PAGE, PAGE)?;
+        let fd = shm::create(PAGE, 0..PAGE)?;
         Ok((Self(Mapping::new(fd.as_fd(), PAGE)?), fd))
     }
 
@@ -296,7 +329,7 @@ impl ReadyBitmap {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a bitmap of another size"));
         }
         let mapping = Mapping::new(fd, PAGE)?;
-        mapping.populate(0, PAGE)?;
+        mapping.map_pages(0..PAGE)?;
         Ok(Self(mapping))
     }
 
@@ -357,7 +390,7 @@ mod tests {
         mine.take(usize::MAX, |place| places.push(place));
         assert_eq!(places, [0, 5, 63, 64, 200]);
         mine.take(usize::MAX, |_| panic!("taken twice"));
-        assert!(ReadyBitmap::attach(shm::create(2 * PAGE, 0).unwrap().as_fd()).is_err());
+        assert!(ReadyBitmap::attach(shm::create(2 * PAGE, 0..0).unwrap().as_fd()).is_err());
     }
     use ofi_sync::lines::{BODY, Reader, Writer};
 
@@ -379,8 +412,8 @@ mod tests {
 
     #[test]
     fn memory_of_another_layout_is_refused() {
-        for len in [PAGE, POOLS, POOLS + PAGE, POOLS + 2 * PAGE] {
-            let fd = shm::create(len, 0).unwrap();
+        for len in [PAGE, MIDDLE, MIDDLE + PAGE, MIDDLE + 2 * PAGE] {
+            let fd = shm::create(len, 0..0).unwrap();
             assert!(Region::attach(fd.as_fd()).is_err(), "{len}");
         }
     }

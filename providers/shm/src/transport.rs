@@ -246,7 +246,7 @@ impl ShmTransport {
         };
         if self.retries.is_due(now) {
             let asked = self.ask_again(events);
-            let moved = self.tell_process_again() | self.tell_bitmap(now) | asked;
+            let moved = self.tell_processes() | self.tell_bitmap(now) | asked;
             any |= asked;
             self.retries.reschedule(now, moved);
         }
@@ -312,8 +312,9 @@ impl Transport for ShmTransport {
             State::Asking(liveness.map(|(liveness, _)| liveness))
         };
         let peer = Peer::new(*to, name.to_owned(), (number, true));
-        let conn = Conn::new(region, state, peer).map_err(doing)?;
-        let slot = self.insert(conn);
+        // While the peer maps them. Otherwise they are mapped as they are used.
+        drop(region.map_pages());
+        let slot = self.insert(Conn::new(region, state, peer));
         if blocked {
             self.retries.unasked.push_back(slot);
         } else if let Err(error) = &outcome {

@@ -21,12 +21,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The layout of a link's memory, as in `region.rs`.
+/// The layout of what is between the pools of a link, as in `region.rs`.
 const RING: usize = 128 * 64;
 /// The bytes of the acceptor's bounce buffer, which first has its hello.
 const HELLO: usize = 2560 + 128;
 const RINGS: usize = 4096;
-const POOLS: usize = RINGS + 2 * RING;
+const MIDDLE: usize = RINGS + 2 * RING;
 
 type Side = ofi_rig::Side<ShmTransport>;
 
@@ -71,8 +71,12 @@ impl Peer {
         let number = bytes[24..32].try_into().unwrap();
         self.asked = message.from.map(|from| (from, number));
         let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
+        // From behind the pool of the initiator on.
+        let pool = (mapping.len() - MIDDLE) / 2;
+        // SAFETY: the mapping is longer than that.
+        let middle = unsafe { mapping.base().add(pool) };
         // SAFETY: the mapping is kept beside the value, and nothing forms references to it.
-        let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };
+        let memory = unsafe { Shared::new(middle, mapping.len() - pool) };
         self.memory = Some((mapping, memory));
         if self.rng.u8(0..8) > 0 {
             self.answer();
@@ -106,7 +110,7 @@ impl Peer {
         let secret = rng.u128(..).to_le_bytes().to_vec();
         let at = if rng.u8(0..4) > 0 { secret.as_ptr().addr() as u64 } else { rng.u64(..) };
         let mut message =
-            [&b"OFIshm\x07"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
+            [&b"OFIshm\x08"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
         message.truncate(rng.usize(0..4 * message.len()));
         let memory = sealed(rng.usize(1..3) * 4096);
         // A full socket drops the message.
@@ -122,7 +126,7 @@ impl Peer {
             // The words of both sides, and those of their bounce buffers.
             0 => rng.usize(0..512) * 8,
             1..=8 => RINGS + rng.usize(0..2 * RING / 8) * 8,
-            _ => POOLS + rng.usize(0..4096) * 8,
+            _ => MIDDLE + rng.usize(0..4096) * 8,
         };
         let value = match rng.u8(0..4) {
             0 => rng.u64(..),
@@ -135,7 +139,7 @@ impl Peer {
 }
 
 fn sealed(len: usize) -> PrivateFd {
-    create(len, 0).unwrap()
+    create(len, 0..0).unwrap()
 }
 
 #[test]
@@ -256,7 +260,7 @@ fn lender(victim: &mut Side) -> Peer {
     peer.secrets.push(vec![7u8; 16]);
     let secret = &peer.secrets[0];
     let at = secret.as_ptr().addr() as u64;
-    let message = [&b"OFIshm\x07"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
+    let message = [&b"OFIshm\x08"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
     peer.socket.send(&to, &message, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();

@@ -209,14 +209,20 @@ fn nothing_overtakes_the_outcome_of_a_payload() {
     assert!(a.heard.position(&Event::Sent(Token(999))).is_some());
 }
 
-/// The memory of the link that the connect request in a control socket brings.
+/// The memory of the link that the connect request in a control socket brings, from behind the pool
+/// of the initiator on.
 fn asked_of(socket: &ControlSocket) -> (Mapping, Shared) {
     let mut bytes = [0; 1024];
     let message = socket.receive(&mut bytes).unwrap();
     let fd = message.descriptors.into_iter().next().unwrap();
     let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
+    /// The page of words and two rings (`region.rs`).
+    const MIDDLE: usize = 4096 + 2 * 128 * 64;
+    let pool = (mapping.len() - MIDDLE) / 2;
+    // SAFETY: the mapping is longer than that.
+    let middle = unsafe { mapping.base().add(pool) };
     // SAFETY: the mapping is kept beside the value, and nothing forms references to it.
-    let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };
+    let memory = unsafe { Shared::new(middle, mapping.len() - pool) };
     (mapping, memory)
 }
 
@@ -271,7 +277,7 @@ fn a_bitmap_that_was_lost_on_the_way_is_asked_for() {
     let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     let mut a = Node::open();
     let number = [5; 8];
-    let head = |kind: u8| [&b"OFIshm\x07"[..], &[kind], &[7; 16], &number].concat();
+    let head = |kind: u8| [&b"OFIshm\x08"[..], &[kind], &[7; 16], &number].concat();
     // The offer of a bitmap for a link that its sender asked for, without a descriptor.
     let bitmap = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
     let Addr::Name(to) = a.transport.local_addr() else { panic!("a name") };

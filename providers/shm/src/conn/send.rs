@@ -17,7 +17,6 @@ use ofi_memory::Buffer;
 use ofi_sync::account::Account;
 use ofi_sync::lines::{BODY, SlotWriter, Writer};
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 
 /// Frames that may wait for a peer that does not read, if the account has room for them, and if
@@ -113,12 +112,11 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(region: &Arc<Region>, side: Side) -> io::Result<Self> {
+    pub(super) fn new(region: &Arc<Region>, side: Side) -> Self {
         let pool = region.pool(side);
         let mut allocator = FifoAllocator::new(pool.bytes.len());
-        pool.provide(SMALLEST)?;
-        allocator.grow(SMALLEST);
-        Ok(Self {
+        allocator.grow(SMALLEST, pool.place_of(SMALLEST));
+        Self {
             writer: Writer::new(region.ring(side)),
             pool,
             allocator,
@@ -129,7 +127,7 @@ impl Sender {
             charged: false,
             stalled: false,
             grown: 0,
-        })
+        }
     }
 
     /// Prefetches the next line.
@@ -236,7 +234,7 @@ impl Sender {
             *budget -= more;
             self.grown += more;
         }
-        self.allocator.grow(wanted);
+        self.allocator.grow(wanted, self.pool.place_of(wanted));
     }
 
     /// Sends as much of a payload as there is room for. True once all of it is sent.
@@ -267,7 +265,7 @@ impl Sender {
         /// Half of a small first-level cache.
         const MOST: usize = 16 << 10;
         let len = len.min(MOST);
-        if let Some((at, _)) = self.allocator.next(len) {
+        if let Some(at) = self.allocator.next(len) {
             self.pool.bytes.fetch_to_write(at, len);
         }
     }

@@ -127,7 +127,7 @@ impl Ends {
         let attached = Region::attach(memory.as_fd()).unwrap();
         let end = |region: &Arc<Region>, initiator| {
             let peer = Peer::new("fi_shm://test".parse().unwrap(), "test".to_owned(), (1, initiator));
-            let mut conn = Conn::new(region.clone(), State::Open, peer).unwrap();
+            let mut conn = Conn::new(region.clone(), State::Open, peer);
             conn.is_connectionless = true;
             conn.cma = Cma::new(CmaMode::Both, 0);
             conn.cma.asked();
