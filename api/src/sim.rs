@@ -54,6 +54,9 @@ use std::time::Duration;
 const STEPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
 /// How many short steps come first.
 const WHILE: u32 = 400;
+/// Later steps take this part of the time since something happened: a deadline is missed by no
+/// more, and a day is over soon.
+const PART: u32 = 1000;
 /// A future that has not ended after this long waits for something that does not happen.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Memory that an endpoint may hold for its peers, in bytes.
@@ -173,11 +176,15 @@ impl Net {
     /// If it has not ended after a day of virtual time: it waits for something that does not
     /// happen.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let end = self.world.now() + LONGEST;
+        let (mut begun, end) = (self.world.now(), self.world.now() + LONGEST);
         parker::run(future, |idle| {
             let pumps = self.pumps.lock().unwrap_or_else(PoisonError::into_inner).clone();
             pumps.iter().filter_map(Weak::upgrade).for_each(|pump| pump.turn());
-            self.world.advance(if idle < WHILE { STEPS.0 } else { STEPS.1 });
+            let now = self.world.now();
+            if idle == 0 {
+                begun = now;
+            }
+            self.world.advance(if idle < WHILE { STEPS.0 } else { STEPS.1.max(now.since(begun) / PART) });
             assert!(self.world.now() < end, "the future waits for something that does not happen");
         })
     }
