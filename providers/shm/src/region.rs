@@ -96,6 +96,7 @@ const BOUNCED: usize = 128;
 pub(crate) const BOUNCE_LEN: usize = 1 << 10;
 const _: () = assert!(BOUNCED + BOUNCE_LEN <= BOUNCE, "the bounce buffers fit into the page");
 const _: () = assert!(hello::MAX_LEN <= BOUNCE_LEN, "a hello fits into a bounce buffer");
+const _: () = assert!(SMALLEST.is_multiple_of(PAGE), "what every link uses are whole pages");
 
 /// The bytes that every link uses, where the pools have this length.
 const fn used(pool: usize) -> Range<usize> {

@@ -246,7 +246,7 @@ impl ShmTransport {
         };
         if self.retries.is_due(now) {
             let asked = self.ask_again(events);
-            let moved = self.tell_processes() | self.tell_bitmap(now) | asked;
+            let moved = self.tell_process_again() | self.tell_bitmap(now) | asked;
             any |= asked;
             self.retries.reschedule(now, moved);
         }

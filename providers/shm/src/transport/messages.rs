@@ -77,8 +77,8 @@ impl ShmTransport {
         is_told
     }
 
-    /// The same for some of the initiators that do not know it. True if one was told.
-    pub(super) fn tell_processes(&mut self) -> bool {
+    /// The same for some of the initiators whose socket was full. True if it was not for one.
+    pub(super) fn tell_process_again(&mut self) -> bool {
         let before = self.retries.unaware.len();
         for _ in 0..before.min(AGAIN) {
             let Some(slot) = self.retries.unaware.pop_front() else { break };
@@ -114,9 +114,11 @@ impl ShmTransport {
         // First: the peer waits for the answer.
         self.send_waiting(slot);
         self.conns[slot].peer.life = self.lives.find(pid, self.conns.len());
-        // Later: the peer's first message follows the answer at once.
-        self.retries.unaware.push_back(slot);
-        self.retries.hurry(ofi_os::clock::now());
+        // At once, although the peer's first message comes meanwhile: the process may not poll again
+        // for long, and end.
+        if !self.tell_process(slot) {
+            self.retries.unaware.push_back(slot);
+        }
         slot
     }
 

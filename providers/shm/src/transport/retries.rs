@@ -1,4 +1,4 @@
-//! Control messages that can wait or have found a full socket, and when they are sent.
+//! Control messages that found a full socket, and when they are sent again.
 
 use ofi_core::Instant;
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Links with a control message to send, and others that had such a slot.
+/// Links with a control message to send again, and others that had such a slot.
 #[derive(Debug)]
 pub(super) struct Retries {
     /// Links whose connect request is not sent yet.
