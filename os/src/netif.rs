@@ -107,9 +107,12 @@ pub fn prefixes() -> io::Result<Vec<(IpAddr, u32)>> {
 }
 
 /// The addresses of the interfaces that are up, in the kernel's order.
-pub fn interfaces() -> Vec<Interface> {
+///
+/// # Errors
+/// Those of getifaddrs(3).
+pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut out = Vec::new();
-    let listed = each(|entry, addr, prefix| {
+    each(|entry, addr, prefix| {
         let flags = entry.ifa_flags;
         // SAFETY: the kernel gives each entry a name that ends with NUL.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
@@ -128,10 +131,8 @@ pub fn interfaces() -> Vec<Interface> {
             name,
         });
         Ok(())
-    });
-    // A failure is noted, and leaves the list empty.
-    drop(listed);
-    out
+    })?;
+    Ok(out)
 }
 
 fn socket_addr(addr: *const libc::sockaddr) -> Option<SocketAddr> {
@@ -158,8 +159,9 @@ pub fn index_of(addr: &SocketAddr) -> u32 {
         // Several interfaces may share a link-local address; the scope selects one.
         return v6.scope_id();
     }
-    let name = interfaces().into_iter().find(|i| i.addr.ip() == addr.ip()).map(|i| i.name);
-    name.and_then(|name| std::ffi::CString::new(name).ok()).map_or(0, |name| {
+    let has_it = |i: &Interface| i.addr.ip() == addr.ip();
+    let found = interfaces().ok().and_then(|all| all.into_iter().find(has_it));
+    found.and_then(|found| std::ffi::CString::new(found.name).ok()).map_or(0, |name| {
         // SAFETY: the name ends with NUL.
         unsafe { libc::if_nametoindex(name.as_ptr()) }
     })
@@ -428,7 +430,8 @@ mod tests {
 
     #[test]
     fn loopback_is_there_and_routes_to_itself() {
-        let lo = interfaces().into_iter().find(|i| i.loopback && i.addr.is_ipv4()).expect("a loopback interface");
+        let lo =
+            interfaces().unwrap().into_iter().find(|i| i.loopback && i.addr.is_ipv4()).expect("a loopback interface");
         assert_eq!(lo.network(), "127.0.0.0/8");
         assert_eq!(source_for(lo.addr).unwrap(), Some(SocketAddr::new(lo.addr.ip(), 0)));
         assert_eq!(nic(Path::new(SYSFS), &lo.name), None);

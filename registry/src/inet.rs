@@ -10,6 +10,7 @@ use ofi_os::infiniband::SYSFS;
 use ofi_os::netif::{self, Interface, Selection, outward, ranked};
 use ofi_os::resolve::{Family, Options, resolve};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -98,7 +99,7 @@ fn resolved(
 
 /// The index of the named interface, if it has an IPv6 address.
 fn interface_index(name: &str) -> Option<u32> {
-    let all = netif::interfaces();
+    let all = netif::interfaces().ok()?;
     let named = all.iter().find(|i| i.name == name && i.addr.is_ipv6())?;
     Some(netif::index_of(&named.addr)).filter(|index| *index != 0)
 }
@@ -107,15 +108,20 @@ fn interface_index(name: &str) -> Option<u32> {
 #[derive(Debug)]
 pub struct Host {
     interfaces: Vec<Interface>,
+    /// Why they are not known.
+    failure: Option<io::Error>,
     nics: RefCell<BTreeMap<String, Option<Nic>>>,
 }
 
 impl Host {
     /// Reads the current state.
     pub fn read() -> Self {
-        let all = netif::interfaces();
+        let (all, failure) = match netif::interfaces() {
+            Ok(all) => (all, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
         let outward = outward(&all);
-        Self { interfaces: ranked(all, outward.as_deref()), nics: RefCell::default() }
+        Self { interfaces: ranked(all, outward.as_deref()), failure, nics: RefCell::default() }
     }
 
     fn nic(&self, name: &str) -> Option<Nic> {
@@ -158,6 +164,9 @@ pub fn expand(offer: &Offer, host: &Host, ends: Endpoints) -> Result<Vec<Info>, 
     let selection = chosen.as_deref().map(Selection::parse);
     let up: Vec<&Interface> =
         host.interfaces.iter().filter(|i| selection.as_ref().is_none_or(|selection| selection.allows(i))).collect();
+    if let Some(error) = &host.failure {
+        return Err(Reason::unusable(DEVICE, format!("the interfaces cannot be listed: {error}")));
+    }
     if up.is_empty() {
         let field = offer.interfaces.map_or("domain_attr->name", |param| param.name);
         return Err(Reason::new(field, chosen.as_deref().unwrap_or("any interface"), "none that is up"));
@@ -228,12 +237,18 @@ pub(crate) fn explain(
 
 /// Whether a domain of that name exists: an interface, a device of a provider, or a provider's name
 /// for all interfaces.
-pub fn has_domain(name: &str) -> bool {
+///
+/// # Errors
+/// The system's if the interfaces cannot be listed.
+pub fn has_domain(name: &str) -> io::Result<bool> {
     let is_device = || {
         let found = crate::providers().filter_map(|offer| offer.devices).filter_map(|find| find().ok());
         found.flatten().any(|device| device.name.eq_ignore_ascii_case(name))
     };
-    crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name)) || is_device()
+    if crate::has_provider(name) || netif::interfaces()?.iter().any(|i| i.name.eq_ignore_ascii_case(name)) {
+        return Ok(true);
+    }
+    Ok(is_device())
 }
 
 /// Whether an interface has that address. The scope tells equal link-local addresses apart.
@@ -293,7 +308,7 @@ pub(crate) mod tests {
     /// A host with these interfaces, each a name and an address.
     pub(crate) fn host(interfaces: &[(&str, &str)]) -> Host {
         let interfaces = interfaces.iter().map(|(name, addr)| interface(name, addr)).collect();
-        Host { interfaces, nics: RefCell::default() }
+        Host { interfaces, failure: None, nics: RefCell::default() }
     }
 
     fn interface(name: &str, addr: &str) -> Interface {
@@ -386,6 +401,15 @@ pub(crate) mod tests {
         assert_eq!(narrowed(AddrFormat::SOCKADDR_IN6, "://[::1]:5"), Ok(AddrFormat::SOCKADDR_IN6));
         let reason = narrowed(AddrFormat::SOCKADDR_IN6, v4).unwrap_err();
         assert!(reason.contains(v4) && reason.contains("FI_SOCKADDR_IN6"), "{reason}");
+    }
+
+    #[test]
+    fn interfaces_that_cannot_be_listed_are_not_said_to_be_down() {
+        let failure = Some(io::Error::from_raw_os_error(24));
+        let host = Host { failure, ..host(&[]) };
+        let offer = crate::providers().next().unwrap();
+        let reason = expand(offer, &host, Endpoints::default()).unwrap_err().to_string();
+        assert!(reason.contains("cannot be listed: Too many open files"), "{reason}");
     }
 
     #[test]

@@ -55,8 +55,12 @@ static OPS: fi_ops_domain = fi_ops_domain {
 
 /// Opens a domain.
 pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Result<*mut fid_domain> {
-    if let Some(name) = info.domain.name.as_deref().filter(|name| !ofi_registry::inet::has_domain(name)) {
-        return Err(Error::new(Errno::EINVAL, format!("open domain {name}: no such domain")));
+    if let Some(name) = info.domain.name.as_deref() {
+        let found = ofi_registry::inet::has_domain(name);
+        let doing = |error| Error::os(error, format!("open domain {name}: list the interfaces"));
+        if !found.map_err(doing)? {
+            return Err(Error::new(Errno::EINVAL, format!("open domain {name}: no such domain")));
+        }
     }
     // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on
     // objects of the domain at once (fi_domain(3)); the registry uses this only then.

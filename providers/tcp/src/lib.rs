@@ -82,7 +82,7 @@ fn settings(account: &Arc<Account>) -> Settings {
 
 /// This host's best address for other hosts: endpoints bound to the wildcard address advertise it.
 fn reachable(v4: bool) -> Option<IpAddr> {
-    let all = netif::interfaces();
+    let all = netif::interfaces().ok()?;
     let outward = netif::outward(&all);
     let selection = IFACE.text().map(|text| netif::Selection::parse(&text));
     // A peer cannot use a link-local address without its own scope id for the link.

@@ -201,7 +201,7 @@ impl Net for System {
     }
 
     fn is_own(&self, ip: IpAddr) -> bool {
-        ofi_os::netif::interfaces().iter().any(|interface| interface.addr.ip() == ip)
+        ofi_os::netif::interfaces().is_ok_and(|all| all.iter().any(|interface| interface.addr.ip() == ip))
     }
 
     fn random(&mut self) -> [u8; 16] {

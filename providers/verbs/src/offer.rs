@@ -107,7 +107,7 @@ pub(crate) fn devices() -> Result<Vec<Device>, String> {
 /// The address of the best interface with a device, for endpoints that do not ask for one.
 pub(crate) fn reachable(v4: bool) -> Result<Interface, String> {
     let devices = devices()?;
-    let all = netif::interfaces();
+    let all = netif::interfaces().map_err(|error| format!("the interfaces cannot be listed: {error}"))?;
     let outward = netif::outward(&all);
     let selection = crate::IFACE.text().map(|text| Selection::parse(&text));
     let fits = |i: &Interface| i.running && i.addr.is_ipv4() == v4 && !i.is_of_link();
