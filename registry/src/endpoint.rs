@@ -1,6 +1,6 @@
 //! Opens a provider's endpoints as an info describes them, for the interfaces above.
 
-use crate::provider::{check_sizes, class_of};
+use crate::provider::{check_limits, class_of};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{EndpointType, Errno, Info};
@@ -30,7 +30,7 @@ pub fn open_endpoint<P: LinkProvider, K: LockKind>(
 ) -> Result<Arc<Endpoint<P::Transport, K>>> {
     let config = config_of::<P>(info, regions)?;
     let endpoint_kind = config.kind;
-    check_sizes(info, P::NAME)?;
+    check_limits(info, P::NAME)?;
     let class = class_of(info, P::NAME)?;
     let (format, charged) = (info.addr_format, config.account.clone());
     let opener: Opener<P::Transport> = Box::new(move |addr| {
@@ -83,7 +83,7 @@ pub fn open_scalable_endpoint<P: LinkProvider, K: LockKind>(
     if info.ep.kind != EndpointType::RDM {
         return Err(wrong_type::<P>(info));
     }
-    check_sizes(info, P::NAME)?;
+    check_limits(info, P::NAME)?;
     let class = class_of(info, P::NAME)?;
     let (format, account) = (info.addr_format, peer_account());
     let open = Box::new(move |addr| provider.open_scalable(OpenArgs { addr, format, class, account: &account }));
@@ -100,10 +100,10 @@ pub fn open_scalable_endpoint<P: LinkProvider, K: LockKind>(
 /// `regions`. The info's capabilities are the context's.
 ///
 /// # Errors
-/// EINVAL for another type of endpoint than that of scalable endpoints, and for more operations
-/// than the provider's endpoints can have.
+/// EINVAL for another type of endpoint than that of scalable endpoints, and for larger sizes than
+/// the provider's endpoints can have.
 pub fn context_config<P: LinkProvider>(_provider: P, info: &Info, regions: Arc<Regions>) -> Result<Config> {
-    check_sizes(info, P::NAME)?;
+    check_limits(info, P::NAME)?;
     config_of::<P>(info, regions)
 }
 
@@ -120,7 +120,7 @@ pub fn open_datagram_endpoint<P: DatagramProvider, K: LockKind>(
     if info.ep.kind != EndpointType::DGRAM {
         return Err(wrong_type::<P>(info));
     }
-    check_sizes(info, P::NAME)?;
+    check_limits(info, P::NAME)?;
     let class = class_of(info, P::NAME)?;
     let format = info.addr_format;
     let config = datagram::Config {

@@ -126,18 +126,29 @@ pub(crate) fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
     Ok(class)
 }
 
-/// Checks the sizes of queues that an info names, as fi_getinfo does.
+/// Checks the sizes and limits of an info, as fi_getinfo does those of hints.
 ///
 /// # Errors
-/// EINVAL for more operations than the provider's endpoints can have.
-pub(crate) fn check_sizes(info: &Info, core: &str) -> Result<()> {
+/// EINVAL for more than the provider's endpoints can have.
+pub(crate) fn check_limits(info: &Info, core: &str) -> Result<()> {
     let named = |offer: &&Offer| offer.most.fabric.prov_name.as_deref() == Some(core);
     let Some(Offer { most, .. }) = providers().find(|offer| named(offer) && offer.most.ep.kind == info.ep.kind) else {
         return Ok(());
     };
-    for (name, size, most) in [("tx", info.tx.size, most.tx.size), ("rx", info.rx.size, most.rx.size)] {
-        if size > most {
-            let text = format!("open an endpoint of {core} with {name}_attr->size {size}: at most {most} are possible");
+    let fields = |of: &Info| {
+        let Info { tx, rx, .. } = of;
+        [
+            ("tx_attr->size", tx.size),
+            ("tx_attr->inject_size", tx.inject_size),
+            ("tx_attr->iov_limit", tx.iov_limit),
+            ("tx_attr->rma_iov_limit", tx.rma_iov_limit),
+            ("rx_attr->size", rx.size),
+            ("rx_attr->iov_limit", rx.iov_limit),
+        ]
+    };
+    for ((name, value), (_, most)) in fields(info).into_iter().zip(fields(most)) {
+        if value > most {
+            let text = format!("open an endpoint of {core} with {name} {value}: at most {most} is possible");
             return Err(Error::new(Errno::EINVAL, text));
         }
     }

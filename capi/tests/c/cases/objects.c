@@ -425,25 +425,29 @@ CASE_OURS(what_is_refused_answers_enosys)
 }
 
 /* What fi_getinfo refuses in hints, fi_endpoint refuses in an info. */
-CASE_OURS(ep_queues_have_a_largest_size)
+CASE_OURS(ep_limits_of_an_info_are_checked)
 {
 	static const struct want kinds[] = { { .type = FI_EP_RDM }, { .type = FI_EP_MSG }, { .type = FI_EP_DGRAM } };
-	size_t k, size, *sizes[2];
+	size_t k, i, value;
 	struct fid_ep *ep;
 	struct side s;
-	int i;
 
 	for (k = 0; k < ARRAY(kinds); k++) {
 		open_domain(&s, &kinds[k]);
-		sizes[0] = &s.info->tx_attr->size;
-		sizes[1] = &s.info->rx_attr->size;
-		for (i = 0; i < 2; i++) {
-			size = *sizes[i];
-			*sizes[i] = SIZE_MAX;
-			CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == -FI_EINVAL);
-			*sizes[i] = (size_t) 1 << 40;
-			CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == -FI_EINVAL);
-			*sizes[i] = size;
+		{
+			size_t *limits[] = {
+				&s.info->tx_attr->size, &s.info->tx_attr->inject_size, &s.info->tx_attr->iov_limit,
+				&s.info->tx_attr->rma_iov_limit, &s.info->rx_attr->size, &s.info->rx_attr->iov_limit,
+			};
+
+			for (i = 0; i < ARRAY(limits); i++) {
+				value = *limits[i];
+				*limits[i] = SIZE_MAX;
+				CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == -FI_EINVAL);
+				*limits[i] = (size_t) 1 << 50;
+				CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == -FI_EINVAL);
+				*limits[i] = value;
+			}
 		}
 		CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == 0);
 		CHECK(fi_close(&ep->fid) == 0);
