@@ -133,7 +133,8 @@ thunks! {
 /// as a flag, a reduction is that of reduce-scatter.
 ///
 /// # Errors
-/// EINVAL without attributes or with a mode, EBADFLAGS, ENOSYS for what is not supported.
+/// EINVAL without attributes or with a mode, EBADFLAGS, ENOSYS for another collective,
+/// EOPNOTSUPP for an operation or a type that the collective does not have.
 pub(crate) fn query(kind: u32, attr: Option<&mut fi_collective_attr>, flags: u64) -> Result<(), Errno> {
     let attr = attr.ok_or(Errno::EINVAL)?;
     if attr.mode != 0 {
@@ -148,15 +149,15 @@ pub(crate) fn query(kind: u32, attr: Option<&mut fi_collective_attr>, flags: u64
     attr.max_members = MOST_MEMBERS;
     if kind == CollectiveKind::Barrier {
         attr.datatype_attr = fi_atomic_attr { count: 0, size: 0 };
-        return if (attr.op, attr.datatype) == (FI_NOOP, FI_VOID) { Ok(()) } else { Err(Errno::ENOSYS) };
+        return if (attr.op, attr.datatype) == (FI_NOOP, FI_VOID) { Ok(()) } else { Err(Errno::EOPNOTSUPP) };
     }
-    let unsupported = |_| Errno::ENOSYS;
+    let unsupported = |_| Errno::EOPNOTSUPP;
     let datatype = Datatype::try_from(attr.datatype).map_err(unsupported)?;
     // Operations that combine nothing ignore it.
     let op = if kind.combines() { combination(attr.op).map_err(unsupported)? } else { None };
     let elements = Elements { datatype, op, count: 0 };
     if !elements.suit(kind) {
-        return Err(Errno::ENOSYS);
+        return Err(Errno::EOPNOTSUPP);
     }
     attr.datatype_attr = fi_atomic_attr { count: elements.most(), size: datatype.size() };
     Ok(())

@@ -196,16 +196,14 @@ impl<K: LockKind> Counter<K> {
         (self.value(), self.error_value())
     }
 
-    /// Blocks until there are `threshold` successes. `EAVAIL` if an operation failed in the
-    /// meantime, `ETIMEDOUT` on timeout (`None`: never), `EINTR` if a signal to the process has
-    /// ended the sleep.
+    /// Blocks until there are `threshold` successes; without a wait object by polling. `EAVAIL` if
+    /// an operation failed in the meantime, `ETIMEDOUT` on timeout (`None`: never), `EINTR` if a
+    /// signal to the process has ended the sleep.
     pub fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<(), Errno> {
-        if self.how == Waiting::Never {
-            return Err(Errno::ENOSYS);
-        }
+        let how = if self.how == Waiting::Never { Waiting::Yielding } else { self.how };
         let errors = self.error_value();
         let ready = || self.value() >= threshold || self.error_value() != errors;
-        let sleep = Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how };
+        let sleep = Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how };
         let outcome = sleep.until(ready, timeout);
         if self.value() >= threshold {
             Ok(())

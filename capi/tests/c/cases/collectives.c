@@ -543,10 +543,10 @@ CASE_OURS(coll_query)
 	attr.mode = 1;
 	CHECK(fi_query_collective(p.sides[0].domain, FI_BARRIER, &attr, 0) == -FI_EINVAL);
 	attr = (struct fi_collective_attr) { .op = FI_SUM, .datatype = FI_UINT64 };
-	CHECK(fi_query_collective(p.sides[0].domain, FI_BARRIER, &attr, 0) == -FI_ENOSYS);
+	CHECK(fi_query_collective(p.sides[0].domain, FI_BARRIER, &attr, 0) == -FI_EOPNOTSUPP);
 	attr = (struct fi_collective_attr) { .op = FI_CSWAP, .datatype = FI_UINT64 };
 	REFUSED("fi_query_collective for FI_DIFF, and operations that compare",
-		FI_ENOSYS, fi_query_collective(p.sides[0].domain, FI_ALLREDUCE, &attr, 0));
+		FI_EOPNOTSUPP, fi_query_collective(p.sides[0].domain, FI_ALLREDUCE, &attr, 0));
 	attr = (struct fi_collective_attr) { .op = FI_SUM, .datatype = FI_UINT64 };
 	CHECK(fi_query_collective(p.sides[0].domain, (enum fi_collective_op) 77, &attr, 0) == -FI_ENOSYS);
 	CHECK(fi_query_collective(p.sides[0].domain, FI_BARRIER, NULL, 0) == -FI_EINVAL);
@@ -558,7 +558,7 @@ CASE_OURS(coll_query)
 
 		for (i = 0; i < ARRAY(moves); i++) {
 			attr = (struct fi_collective_attr) { .op = FI_NOOP, .datatype = type };
-			CHECK(fi_query_collective(p.sides[0].domain, moves[i], &attr, 0) == (known ? 0 : -FI_ENOSYS));
+			CHECK(fi_query_collective(p.sides[0].domain, moves[i], &attr, 0) == (known ? 0 : -FI_EOPNOTSUPP));
 			CHECK(!known || (attr.datatype_attr.size == atomic.size && attr.datatype_attr.count >= 65536 && attr.max_members >= 1024));
 		}
 		for (op = 0; op <= FI_MSWAP + 2; op++)
@@ -567,11 +567,11 @@ CASE_OURS(coll_query)
 				int valid = is_combination(&p.sides[0], type, which);
 
 				attr = (struct fi_collective_attr) { .op = which, .datatype = type };
-				CHECK(fi_query_collective(p.sides[0].domain, combines[i], &attr, 0) == (valid ? 0 : -FI_ENOSYS));
+				CHECK(fi_query_collective(p.sides[0].domain, combines[i], &attr, 0) == (valid ? 0 : -FI_EOPNOTSUPP));
 			}
 	}
 	attr = (struct fi_collective_attr) { .op = FI_SUM, .datatype = FI_VOID };
-	CHECK(fi_query_collective(p.sides[0].domain, FI_ALLREDUCE, &attr, 0) == -FI_ENOSYS);
+	CHECK(fi_query_collective(p.sides[0].domain, FI_ALLREDUCE, &attr, 0) == -FI_EOPNOTSUPP);
 	/* Without FI_COLLECTIVE there is none. */
 	open_side(&plain, &RDM);
 	attr = (struct fi_collective_attr) { .op = FI_NOOP, .datatype = FI_VOID };
