@@ -55,8 +55,8 @@ struct State<L: Listener, T: Transport, K: LockKind> {
     source: Option<Addr>,
     /// The address vector, which stays open.
     av: Option<(Arc<AddressVector>, Child)>,
-    /// Whether each transmit context is open.
-    transmit: Vec<bool>,
+    /// The transmit contexts that are open.
+    transmit: Vec<Option<Weak<Endpoint<T, K>>>>,
     receive: Vec<ReceiveSlot<T, K>>,
     /// Requests that came before their receive context was enabled, each with its index. The first
     /// is the next to be checked.
@@ -105,7 +105,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
             opener,
             source,
             av: None,
-            transmit: vec![false; transmit.min(MOST_CONTEXTS)],
+            transmit: core::iter::repeat_with(|| None).take(transmit.min(MOST_CONTEXTS)).collect(),
             receive: core::iter::repeat_with(slot).take(receive.min(MOST_CONTEXTS)).collect(),
             waiting: VecDeque::new(),
         };
@@ -160,12 +160,13 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
         let mut state = self.lock();
         state.open()?;
         let (count, name) = (state.transmit.len(), "transmit");
-        let is_open = state.transmit.get_mut(index).ok_or_else(|| no_such(name, index, count))?;
-        if core::mem::replace(is_open, true) {
+        let slot = state.transmit.get_mut(index).ok_or_else(|| no_such(name, index, count))?;
+        if slot.is_some() {
             return Err(is_used(name, index));
         }
-        drop(state);
-        Ok(self.context(Contexts { transmit: number(index) + 1, receive: 0 }, config))
+        let context = self.context(Contexts { transmit: number(index) + 1, receive: 0 }, config);
+        *slot = Some(Arc::downgrade(&context));
+        Ok(context)
     }
 
     /// Opens a receive context (fi_rx_context). The configuration's `contexts` are set here.
@@ -332,6 +333,18 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Portal for Sc
         self.lock().av.as_ref().map(|(av, _)| av.clone())
     }
 
+    fn pair(&self, contexts: Contexts) -> Result<()> {
+        let index = usize::from(contexts.transmit.checked_sub(1).unwrap_or(contexts.receive));
+        let state = self.lock();
+        let transmit = state.transmit.get(index).and_then(|slot| slot.as_ref()?.upgrade());
+        let receive = state.receive.get(index).and_then(|slot| slot.context.upgrade());
+        drop(state);
+        match (transmit, receive) {
+            (Some(transmit), Some(receive)) => transmit.pair(&receive),
+            _ => Ok(()),
+        }
+    }
+
     fn handle_enabled(&self, contexts: Contexts) {
         if contexts.transmit > 0 {
             return;
@@ -350,8 +363,8 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Portal for Sc
     fn handle_closed(&self, contexts: Contexts) {
         let mut state = self.lock();
         if contexts.transmit > 0 {
-            if let Some(is_open) = state.transmit.get_mut(usize::from(contexts.transmit) - 1) {
-                *is_open = false;
+            if let Some(slot) = state.transmit.get_mut(usize::from(contexts.transmit) - 1) {
+                *slot = None;
             }
             return;
         }

@@ -30,6 +30,24 @@ pub(crate) struct BoundQueues<K: LockKind> {
     counters: Vec<Arc<Counter<K>>>,
 }
 
+impl<K: LockKind> BoundQueues<K> {
+    /// Makes another endpoint, which has `theirs`, progress with these queues and counters, until
+    /// one of the two endpoints leaves its own.
+    pub(crate) fn join_other(&self, other: &Arc<dyn Pollable>, theirs: &Self, both: [&Bindings; 2]) -> Result<()> {
+        let own = |cq: &&Arc<CompletionQueue<K>>| !theirs.queues.iter().any(|their| Arc::ptr_eq(their, cq));
+        for cq in self.queues.iter().filter(own) {
+            let (cq, key) = (cq.clone(), cq.join(other.clone())?);
+            Bindings::add_to_both(both, move || cq.leave(key));
+        }
+        let own = |counter: &&Arc<Counter<K>>| !theirs.counters.iter().any(|their| Arc::ptr_eq(their, counter));
+        for counter in self.counters.iter().filter(own) {
+            let (counter, key) = (counter.clone(), counter.join(other.clone())?);
+            Bindings::add_to_both(both, move || counter.leave(key));
+        }
+        Ok(())
+    }
+}
+
 /// An endpoint's binding to a completion queue.
 #[derive(Debug)]
 pub(crate) struct CqBinding<K: LockKind> {
@@ -306,6 +324,18 @@ pub(crate) struct Bindings(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
 impl Bindings {
     pub(crate) fn add(&self, undo: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(undo));
+    }
+
+    /// Adds an action to two, of which the first that is undone runs it.
+    fn add_to_both(both: [&Self; 2], undo: impl FnOnce() + Send + 'static) {
+        let undo = Arc::new(Mutex::new(Some(undo)));
+        for bindings in both {
+            let undo = undo.clone();
+            bindings.add(move || {
+                let undo = undo.lock().unwrap_or_else(PoisonError::into_inner).take();
+                undo.into_iter().for_each(|undo| undo());
+            });
+        }
     }
 
     /// Runs all actions, the last first.

@@ -319,6 +319,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let pollables = self.pollables();
         self.memberships.join(&pollables, queues)?;
         self.join_watched()?;
+        if let Some((portal, contexts)) = &self.portal {
+            portal.pair(*contexts)?;
+        }
         if let Some(auto) = &self.auto {
             for pollable in pollables {
                 let (auto, key) = (auto.clone(), auto.join(pollable)?);
@@ -330,6 +333,22 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             self.follow_events()?;
         }
         Ok(())
+    }
+
+    /// Whoever reads the queues of one of two contexts makes progress for the other one, too, if
+    /// both are enabled: a program that awaits the answer to what it has sent reads only the queue
+    /// where that arrives.
+    ///
+    /// # Errors
+    /// Those of watching their descriptors.
+    pub(crate) fn pair(self: &Arc<Self>, other: &Arc<Self>) -> Result<()> {
+        if !self.is_joined() || !other.is_joined() {
+            return Ok(());
+        }
+        let [ours, theirs] = [self, other].map(|of| K::lock(&of.inner).core.out.sinks.all());
+        let both = [&self.memberships, &other.memberships];
+        ours.join_other(&(other.clone() as Arc<dyn Pollable>), &theirs, both)?;
+        theirs.join_other(&(self.clone() as Arc<dyn Pollable>), &ours, both)
     }
 
     /// Reading the event queue makes progress from now on.

@@ -244,6 +244,49 @@ CASE_OURS(sep_each_context_reaches_each)
 	close_sep(&b);
 }
 
+/* A message and its answer over the contexts i, whose transmit queues nobody reads. */
+static void echo_without_transmit_queues(struct sep *a, struct sep *b, int i)
+{
+	struct sep *sides[] = { a, b };
+	struct fi_cq_tagged_entry entry;
+	double end = seconds() + 20;
+	int got[2] = { 0, 0 };
+	char in[2][8];
+	int k;
+
+	for (k = 0; k < 2; k++)
+		CHECK(fi_recv(sides[k]->rx[i], in[k], 8, NULL, FI_ADDR_UNSPEC, &contexts[k]) == 0);
+	CHECK(fi_send(a->tx[i], "question", 8, NULL, fi_rx_addr(a->peer, i, BITS), &contexts[2]) == 0);
+	while (!got[0]) {
+		CHECK(seconds() < end);
+		for (k = 0; k < 2; k++) {
+			ssize_t ret = fi_cq_read(sides[k]->rxcq[i], &entry, 1);
+
+			CHECK(ret == 1 || ret == -FI_EAGAIN);
+			if (ret == 1 && !got[k]++ && k == 1)
+				CHECK(fi_send(b->tx[i], "answer", 7, NULL, fi_rx_addr(b->peer, i, BITS), &contexts[3]) == 0);
+		}
+	}
+	CHECK(!memcmp(in[1], "question", 8) && !strcmp(in[0], "answer"));
+	done_of(a->txcq[i], &contexts[2], NULL);
+	done_of(b->txcq[i], &contexts[3], NULL);
+}
+
+CASE_OURS(sep_a_context_makes_progress_with_its_partner)
+{
+	struct sep a, b;
+
+	meet_seps(&a, &b);
+	echo_without_transmit_queues(&a, &b, 0);
+	/* Whichever is enabled first; and again with another partner. */
+	CHECK(fi_close(&a.tx[1]->fid) == 0 && fi_close(&b.rx[1]->fid) == 0);
+	open_tx(&a, 1);
+	open_rx(&b, 1);
+	echo_without_transmit_queues(&a, &b, 1);
+	close_sep(&a);
+	close_sep(&b);
+}
+
 CASE_OURS(sep_contexts_take_long_messages)
 {
 	static char out[CTXS][1 << 21], in[CTXS][1 << 21];
