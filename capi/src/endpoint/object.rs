@@ -348,8 +348,8 @@ impl SharedContexts {
 unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
     let (transmit, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
     let flags = wanted.flags & !(transmit | receive);
-    // FI_TRIGGER describes the context of one operation: it is no default.
-    if flags & OpFlags::TRIGGER.bits() != 0 {
+    let is_triggered = flags & OpFlags::TRIGGER.bits() != 0;
+    if is_triggered && ep.triggers.is_none() {
         return Errno::EINVAL.negative();
     }
     let (mut tx, mut rx) = (ep.defaults.tx(), ep.defaults.rx());
@@ -359,7 +359,7 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
         _ => return Errno::EINVAL.negative(),
     }
     // SAFETY: null or valid by this function's contract, and the alias is new.
-    unsafe { make(wanted.fid, "open an alias", |_| Ok(install_alias(new_alias(ep, tx, rx)))) }
+    unsafe { make(wanted.fid, "open an alias", |_| Ok(install_alias(new_alias(ep, (tx, rx), is_triggered)))) }
 }
 
 /// An alias is of its original's class.
@@ -371,7 +371,11 @@ fn install_alias(alias: EpObj) -> *mut fid {
     }
 }
 
-fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
+fn new_alias(ep: &EpObj, (tx, rx): (u64, u64), is_triggered: bool) -> EpObj {
+    let mut triggers = ep.triggers.clone();
+    if is_triggered {
+        triggers = triggers.map(|triggers| Arc::new(triggers.of_alias()));
+    }
     let c = &ep.c;
     let context = c.fid.context;
     let fid = match c.fid.fclass {
@@ -379,7 +383,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
         FI_CLASS_RX_CTX => handle::header::<RxContextObj>(context),
         _ => handle::header::<EpObj>(context),
     };
-    let c = fid_ep {
+    let mut c = fid_ep {
         fid,
         ops: c.ops,
         cm: c.cm,
@@ -389,9 +393,12 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
         atomic: c.atomic,
         collective: c.collective,
     };
+    if let Some(Triggers { msg, rma, tagged, atomic, .. }) = triggers.as_deref() {
+        (c.msg, c.rma, c.tagged, c.atomic) = (msg, rma, tagged, atomic);
+    }
     let defaults = ep.defaults.of_alias(tx, rx);
     EpObj {
-        data: DataPath { c, engine_ptr: ep.engine_ptr, defaults, triggers: ep.triggers.clone() },
+        data: DataPath { c, engine_ptr: ep.engine_ptr, defaults, triggers },
         control: ep.control.clone(),
         dependents: Children::new(),
         alias_of: Some(ep.dependents.add()),

@@ -20,6 +20,8 @@ use ofi_engine::op::RmaKind;
 use ofi_engine::trigger::{Action, Initiator, Operation, Tally, Transfer, Work};
 use std::sync::Arc;
 
+mod of_alias;
+
 const TRIGGER: u64 = OpFlags::TRIGGER.bits();
 
 impl Triggers {
@@ -45,6 +47,21 @@ impl Triggers {
                 compwritemsg: compare_atomicmsg,
                 ..*plain.atomic
             },
+        }
+    }
+
+    /// The same for an alias with FI_TRIGGER among its flags: calls without flags have those.
+    pub(crate) fn of_alias(&self) -> Self {
+        Self {
+            domain: self.domain,
+            initiator: self.initiator.clone(),
+            work: self.work.clone(),
+            caps: self.caps,
+            plain: self.plain,
+            msg: of_alias::msg(&self.msg),
+            tagged: of_alias::tagged(&self.tagged),
+            rma: of_alias::rma(&self.rma),
+            atomic: of_alias::atomic(&self.atomic),
         }
     }
 

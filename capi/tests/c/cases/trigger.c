@@ -12,7 +12,7 @@ static const struct want TRIGGERED_ALONE = { .caps = EVERYTHING, .threading = FI
 	.progress = ALONE };
 
 /* Contexts of triggered operations, side by side: a longer one would reach into the next. */
-static struct fi_triggered_context triggers[16];
+static struct fi_triggered_context triggers[24];
 static struct fi_triggered_context2 long_trigger;
 static char in[16][64], out[16][64];
 static uint64_t words[16];
@@ -286,6 +286,118 @@ CASE_OURS(trigger_of_every_call)
 	CHECK(fi_cntr_add(here, 1) == 0);
 	CHECK(done(&p.a, &p.b, &triggers[7]).flags == (FI_ATOMIC | FI_READ) && results[0] == 15);
 	arrives(&words[0], &operand, 8);
+	hide(&r);
+	close_cntr(here);
+	close_cntr(there);
+	part(&p);
+}
+
+/* Receives through an alias, and the messages for them. */
+static void receives_of_an_alias_wait(struct pair *p, struct fid_ep *rx, struct fid_cntr *there)
+{
+	struct iovec takes[] = { { in[1], 64 }, { in[3], 64 } };
+
+	CHECK(fi_recv(rx, in[0], 64, NULL, FI_ADDR_UNSPEC, at(20, there, 1)) == 0);
+	CHECK(fi_recvv(rx, &takes[0], NULL, 1, FI_ADDR_UNSPEC, at(21, there, 2)) == 0);
+	CHECK(fi_trecv(rx, in[2], 64, NULL, FI_ADDR_UNSPEC, 1, 0, at(22, there, 2)) == 0);
+	CHECK(fi_trecvv(rx, &takes[1], NULL, 1, FI_ADDR_UNSPEC, 0xf2, 0xf0, at(23, there, 2)) == 0);
+	POST(fi_inject(p->a.ep, "early", 6, p->to_b));
+	quiet(&p->b, &p->a);
+	CHECK(fi_cntr_add(there, 1) == 0);
+	CHECK(done(&p->b, &p->a, &triggers[20]).flags == (FI_MSG | FI_RECV) && !strcmp(in[0], "early"));
+	CHECK(fi_cntr_add(there, 1) == 0);
+}
+
+/* What starts next through the alias, and the entry that it causes at the peer. */
+static struct fi_cq_tagged_entry starts(struct pair *p, size_t number, struct fid_cntr *here, void *context)
+{
+	struct fi_cq_tagged_entry entry = { 0 };
+
+	CHECK(fi_cntr_add(here, 1) == 0);
+	done(&p->a, &p->b, &triggers[number]);
+	if (context)
+		entry = done(&p->b, &p->a, context);
+	return entry;
+}
+
+/* With FI_TRIGGER among the flags of an alias, the calls without flags wait as well. */
+CASE_OURS(trigger_of_every_call_on_an_alias)
+{
+	uint64_t operand = 5, compare, got[6] = { 0 };
+	struct fi_ioc add = { &operand, 1 }, expected = { &compare, 1 }, res[] = { { &got[3], 1 }, { &got[5], 1 } };
+	struct iovec give = { "vector", 7 }, put = { &operand, 8 }, take = { &got[1], 8 };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	struct fid_cntr *here, *there;
+	struct fid_ep *tx, *rx;
+	struct region r;
+	struct pair p;
+
+	meet(&p, &TRIGGERED);
+	expose(&p.b, &r, words, sizeof(words));
+	here = open_cntr(&p.a, FI_WAIT_NONE);
+	there = open_cntr(&p.b, FI_WAIT_NONE);
+	CHECK(fi_ep_alias(p.a.ep, &tx, FI_TRANSMIT | FI_TRIGGER | FI_COMPLETION) == 0);
+	CHECK(fi_ep_alias(p.b.ep, &rx, FI_RECV | FI_TRIGGER | FI_COMPLETION) == 0);
+	receives_of_an_alias_wait(&p, rx, there);
+	post_recv(&p.b, 4);
+	post_recv(&p.b, 5);
+	POST(fi_trecv(p.b.ep, in[6], 64, NULL, FI_ADDR_UNSPEC, 3, 0, &contexts[6]));
+	words[0] = 1;
+	words[8] = 77;
+	CHECK(fi_send(tx, "send", 5, NULL, p.to_b, at(1, here, 1)) == 0);
+	CHECK(fi_sendv(tx, &give, NULL, 1, p.to_b, at(2, here, 2)) == 0);
+	CHECK(fi_senddata(tx, "data", 5, NULL, 11, p.to_b, at(3, here, 3)) == 0);
+	CHECK(fi_tsend(tx, "tagged", 7, NULL, p.to_b, 1, at(4, here, 4)) == 0);
+	CHECK(fi_tsendv(tx, &give, NULL, 1, p.to_b, 2, at(5, here, 5)) == 0);
+	CHECK(fi_tsenddata(tx, "more", 5, NULL, 12, p.to_b, 3, at(6, here, 6)) == 0);
+	CHECK(fi_write(tx, &operand, 8, NULL, p.to_b, r.addr, r.key, at(7, here, 7)) == 0);
+	CHECK(fi_writev(tx, &put, NULL, 1, p.to_b, r.addr + 8, r.key, at(8, here, 8)) == 0);
+	CHECK(fi_writedata(tx, &operand, 8, NULL, 13, p.to_b, r.addr + 16, r.key, at(9, here, 9)) == 0);
+	CHECK(fi_read(tx, &got[0], 8, NULL, p.to_b, r.addr + 64, r.key, at(10, here, 10)) == 0);
+	CHECK(fi_readv(tx, &take, NULL, 1, p.to_b, r.addr + 64, r.key, at(11, here, 11)) == 0);
+	CHECK(fi_atomic(tx, &operand, 1, NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, at(12, here, 12)) == 0);
+	CHECK(fi_atomicv(tx, &add, NULL, 1, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, at(13, here, 13)) == 0);
+	CHECK(fi_fetch_atomic(tx, &operand, 1, NULL, &got[2], NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, at(14, here, 14)) == 0);
+	CHECK(fi_fetch_atomicv(tx, &add, NULL, 1, &res[0], NULL, 1, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, at(15, here, 15)) == 0);
+	compare = 25;
+	CHECK(fi_compare_atomic(tx, &operand, 1, NULL, &compare, NULL, &got[4], NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_CSWAP, at(16, here, 16)) == 0);
+	CHECK(fi_compare_atomicv(tx, &add, NULL, 1, &expected, NULL, 1, &res[1], NULL, 1, p.to_b, r.addr, r.key, FI_UINT64, FI_CSWAP, at(17, here, 17)) == 0);
+	quiet(&p.a, &p.b);
+	quiet(&p.b, &p.a);
+	starts(&p, 1, here, &triggers[21]);
+	starts(&p, 2, here, &contexts[4]);
+	CHECK(starts(&p, 3, here, &contexts[5]).data == 11);
+	starts(&p, 4, here, &triggers[22]);
+	starts(&p, 5, here, &triggers[23]);
+	CHECK(starts(&p, 6, here, &contexts[6]).data == 12);
+	CHECK(!strcmp(in[1], "send") && !strcmp(in[4], "vector") && !strcmp(in[5], "data"));
+	CHECK(!strcmp(in[2], "tagged") && !strcmp(in[3], "vector") && !strcmp(in[6], "more"));
+	starts(&p, 7, here, NULL);
+	starts(&p, 8, here, NULL);
+	starts(&p, 9, here, NULL);
+	CHECK(next(&p.b, &p.a, &entry, &err, 10) == 1 && entry.data == 13);
+	CHECK(words[0] == 5 && words[1] == 5 && words[2] == 5);
+	starts(&p, 10, here, NULL);
+	starts(&p, 11, here, NULL);
+	CHECK(got[0] == 77 && got[1] == 77);
+	starts(&p, 12, here, NULL);
+	starts(&p, 13, here, NULL);
+	starts(&p, 14, here, NULL);
+	starts(&p, 15, here, NULL);
+	CHECK(got[2] == 15 && got[3] == 20);
+	starts(&p, 16, here, NULL);
+	arrives(&words[0], &operand, 8);
+	compare = 5;
+	operand = 9;
+	starts(&p, 17, here, NULL);
+	arrives(&words[0], &operand, 8);
+	CHECK(got[4] == 25 && got[5] == 5);
+	/* A call that has no context is not deferred. */
+	post_recv(&p.b, 7);
+	POST(fi_inject(tx, "at once", 8, p.to_b));
+	arrived(&p, 7, "at once");
+	CHECK(fi_close(&tx->fid) == 0 && fi_close(&rx->fid) == 0);
 	hide(&r);
 	close_cntr(here);
 	close_cntr(there);
