@@ -128,9 +128,9 @@ impl AddressVector {
         self.shared.is_some()
     }
 
-    /// Where the memory of a shared address vector begins.
-    pub fn shared_base(&self) -> Option<usize> {
-        self.shared.as_ref().map(SharedTable::base)
+    /// Where a shared address vector has its handles, in the order in which they were first used.
+    pub fn shared_handles(&self) -> Option<usize> {
+        self.shared.as_ref().map(SharedTable::handles)
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

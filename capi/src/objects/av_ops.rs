@@ -76,8 +76,8 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *m
             ofi_registry::open_shared_av((&provider, &domain_name), domain.format, &name, read_only)?
         }
     };
-    if let (Some(base), true) = (vector.shared_base(), attr.map_addr.is_null()) {
-        // Handles are indices wherever it is mapped.
+    if let (Some(base), true) = (vector.shared_handles(), attr.map_addr.is_null()) {
+        // They are indices wherever it is mapped; some programs look here for them.
         attr.map_addr = core::ptr::without_provenance_mut(base);
     }
     let reports = if attr.flags & EVENT == 0 { Reports::ToCaller } else { Reports::ToQueue(OnceLock::new()) };

@@ -61,7 +61,7 @@ mod word {
 }
 
 /// Marks a table of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ofi-av-1");
+const MAGIC: u64 = u64::from_le_bytes(*b"ofi-av-2");
 /// The latest changes: an entry's number shifted by one, and 1 if it was removed.
 const LOG: Range<usize> = 64..64 + 1024;
 const LOGGED: u64 = 1024;
@@ -83,6 +83,12 @@ const TRIES: usize = 16;
 
 /// The words that a table for this many entries takes. The largest index has two slots for each.
 pub const fn words_for(capacity: usize) -> usize {
+    handles_at(capacity) + capacity
+}
+
+/// Behind the largest index: the handle of each entry that was ever in use, for programs that look
+/// for handles at fi_av_attr.map_addr.
+const fn handles_at(capacity: usize) -> usize {
     index_at(capacity) + 2 * capacity
 }
 
@@ -153,9 +159,9 @@ impl SharedTable {
         usize::try_from(self.load(word::LEN)).unwrap_or(usize::MAX).min(self.capacity)
     }
 
-    /// Where the memory begins.
-    pub(super) fn base(&self) -> usize {
-        self.memory.words().as_ptr().addr()
+    /// Where the handles lie.
+    pub(super) fn handles(&self) -> usize {
+        self.memory.words()[handles_at(self.capacity)..].as_ptr().addr()
     }
 
     fn entry_at(index: usize) -> usize {
@@ -445,6 +451,8 @@ impl Writer<'_> {
         if len.is_multiple_of(CHUNK) {
             let end = (len + CHUNK).min(table.capacity);
             table.memory.allocate(SharedTable::entry_at(len)..SharedTable::entry_at(end))?;
+            let handles = handles_at(table.capacity);
+            table.memory.allocate(handles + len..handles + end)?;
         }
         Ok(len)
     }
@@ -467,6 +475,7 @@ impl Writer<'_> {
         }
         self.write_entry(index, Some(&addr));
         if index == table.len() {
+            table.store(handles_at(table.capacity) + index, index as u64);
             table.store(word::LEN, index as u64 + 1);
         }
         self.fill_slot(&key, index);

@@ -103,6 +103,30 @@ static int is_number(struct side *s, struct fid_av *av, fi_addr_t addr, int numb
 	return fi_av_lookup(av, addr, back, &len) == 0 && !memcmp(back, numbered(s, number), len);
 }
 
+CASE_OURS(shared_av_has_its_handles_at_map_addr)
+{
+	struct want shared = { .caps = FI_TAGGED | FI_SHARED_AV };
+	struct fi_av_attr attr = { .type = FI_AV_TABLE }, again = { .type = FI_AV_TABLE, .flags = FI_READ };
+	struct fid_av *av, *reader;
+	const fi_addr_t *handles;
+	struct side s;
+	int i;
+
+	choose_name();
+	open_domain(&s, &shared);
+	attr.name = again.name = shared_name;
+	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == 0 && fi_av_open(s.domain, &again, &reader, NULL) == 0);
+	for (i = 0; i < 200; i++)
+		CHECK(insert_number(&s, av, 1000 + i) == (fi_addr_t) i);
+	CHECK(attr.map_addr && again.map_addr && attr.map_addr != again.map_addr);
+	handles = again.map_addr;
+	for (i = 0; i < 200; i++)
+		CHECK(is_number(&s, reader, handles[i], 1000 + i));
+	CHECK(fi_close(&reader->fid) == 0 && fi_close(&av->fid) == 0);
+	close_side(&s);
+	CHECK(gone());
+}
+
 CASE_OURS(shared_av_rules)
 {
 	struct want ids = { .caps = FI_TAGGED | FI_SOURCE | FI_SHARED_AV | FI_AV_USER_ID };

@@ -114,8 +114,8 @@ impl ShmTransport {
         // First: the peer waits for the answer.
         self.send_waiting(slot);
         self.conns[slot].peer.life = self.lives.find(pid, self.conns.len());
-        // At once, although the peer's first message comes meanwhile: the process may not poll again
-        // for long, and end.
+        // At once, although the peer's first message comes meanwhile: this process may end before
+        // it polls again.
         if !self.tell_process(slot) {
             self.retries.unaware.push_back(slot);
         }
