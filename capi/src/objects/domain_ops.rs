@@ -93,7 +93,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     let name = info.domain.name.as_deref().unwrap_or_default();
     let provider = info.fabric.prov_name.as_deref().unwrap_or(&fabric.provider);
     // SAFETY: made above and not handed out yet.
-    unsafe { (*domain).listed = Some(Listed::new(domain.cast(), true, provider, name)) };
+    unsafe { (*domain).listed = Some(Listed::new(domain.cast(), fabric.listed.as_ref(), provider, name)) };
     Ok(domain.cast())
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn open(provider: String, name: String, api: Version, context: *mut c
     fabric.expose_provenance();
     // SAFETY: made above and not handed out yet.
     let object = unsafe { &mut *fabric };
-    object.listed = Some(Listed::new(fabric.cast(), false, &object.provider, &name));
+    object.listed = Some(Listed::new(fabric.cast(), None, &object.provider, &name));
     fabric.cast()
 }
 

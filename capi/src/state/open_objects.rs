@@ -12,6 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 struct Entry {
     address: usize,
     domain: bool,
+    /// The address of a domain's fabric, or its own.
+    fabric: usize,
     provider: String,
     name: String,
 }
@@ -42,10 +44,11 @@ impl Held {
 pub(crate) struct Listed(usize);
 
 impl Listed {
-    /// Lists a fabric, or a domain if `domain` is set.
-    pub(crate) fn new(object: *const c_void, domain: bool, provider: &str, name: &str) -> Self {
-        let address = object.addr();
-        list().push(Entry { address, domain, provider: provider.to_owned(), name: name.to_owned() });
+    /// Lists a fabric, or a domain of that fabric.
+    pub(crate) fn new(object: *const c_void, fabric: Option<&Self>, provider: &str, name: &str) -> Self {
+        let (address, domain) = (object.addr(), fabric.is_some());
+        let fabric = fabric.map_or(address, |fabric| fabric.0);
+        list().push(Entry { address, domain, fabric, provider: provider.to_owned(), name: name.to_owned() });
         Self(address)
     }
 
@@ -89,8 +92,13 @@ pub(crate) unsafe fn are_named_in(hints: &fi_info) -> bool {
 pub(crate) unsafe fn narrow(hints: &fi_info, wanted: &mut Hints) {
     let entry = |object: *mut c_void, domain: bool| {
         let known = list().iter().find(|entry| entry.address == object.addr() && entry.domain == domain).cloned();
-        let closed =
-            || Entry { address: 0, domain, provider: String::new(), name: "(an object that is closed)".into() };
+        let closed = || Entry {
+            address: 0,
+            domain,
+            fabric: 0,
+            provider: String::new(),
+            name: "(an object that is closed)".into(),
+        };
         (!object.is_null()).then(|| known.unwrap_or_else(closed))
     };
     // SAFETY: null or valid by this function's contract.
@@ -108,7 +116,8 @@ pub(crate) unsafe fn narrow(hints: &fi_info, wanted: &mut Hints) {
     }
 }
 
-/// Sets in each info the first open fabric and domain that match it, and the hints' handle.
+/// Sets in each info the first open domain that matches it with its fabric, or the first such
+/// fabric, and the hints' handle.
 ///
 /// # Safety
 /// `list_of_infos` is null or a list of infos that is not shared.
@@ -125,20 +134,25 @@ pub(crate) unsafe fn complete(list_of_infos: *mut fi_info, handle: *mut fid) {
         let Some(domain) = (unsafe { info.domain_attr.as_mut() }) else { continue };
         // SAFETY: null or ends with NUL.
         let provider = unsafe { text(fabric.prov_name) }.unwrap_or_default();
-        let find = |is_domain: bool, name: Option<String>| {
+        let named = |is_domain: bool, name: Option<String>| {
             let fits = |entry: &&Entry| {
-                entry.domain == is_domain
+                entry.address != 0
+                    && entry.domain == is_domain
                     && entry.provider.eq_ignore_ascii_case(&provider)
                     && name.as_deref() == Some(entry.name.as_str())
             };
-            open.iter()
-                .filter(|entry| entry.address != 0)
-                .find(fits)
-                .map_or(core::ptr::null_mut(), |entry| core::ptr::with_exposed_provenance_mut::<c_void>(entry.address))
+            open.iter().filter(fits).collect::<Vec<_>>()
         };
         // SAFETY: null or ends with NUL.
-        fabric.fabric = find(false, unsafe { text(fabric.name) }).cast();
+        let fabrics = named(false, unsafe { text(fabric.name) });
         // SAFETY: null or ends with NUL.
-        domain.domain = find(true, unsafe { text(domain.name) }).cast();
+        let domains = named(true, unsafe { text(domain.name) });
+        // Domains of several fabrics may have the same name.
+        let is_of_one = |domain: &&&Entry| fabrics.iter().any(|fabric| fabric.address == domain.fabric);
+        let found = domains.iter().find(is_of_one);
+        let object = |address| core::ptr::with_exposed_provenance_mut::<c_void>(address);
+        let fabric_at = found.map(|domain| domain.fabric).or_else(|| fabrics.first().map(|entry| entry.address));
+        domain.domain = found.map_or(core::ptr::null_mut(), |domain| object(domain.address).cast());
+        fabric.fabric = fabric_at.map_or(core::ptr::null_mut(), |address| object(address).cast());
     }
 }

@@ -257,6 +257,16 @@ CASE_OURS(getinfo_reports_open_objects)
 	CHECK(ask(API, "127.0.0.1", NULL, FI_SOURCE, hints, &list) == 0);
 	CHECK(list->fabric_attr->fabric == s.fabric && list->domain_attr->domain == s.domain);
 	fi_freeinfo(list);
+	/* A domain is that of the info's fabric, although others have domains of its name. */
+	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
+	for (i = list; i; i = i->next) {
+		int same = !strcmp(i->fabric_attr->name, s.info->fabric_attr->name)
+			&& !strcmp(i->fabric_attr->prov_name, s.info->fabric_attr->prov_name);
+
+		CHECK(same == (i->fabric_attr->fabric == s.fabric));
+		CHECK(i->domain_attr->domain == (same && !strcmp(i->domain_attr->name, s.info->domain_attr->name) ? s.domain : NULL));
+	}
+	fi_freeinfo(list);
 	/* The first open object, and only for its provider. */
 	CHECK(fi_domain(s.fabric, s.info, &second, NULL) == 0);
 	CHECK(ask(API, "127.0.0.1", NULL, FI_SOURCE, hints, &list) == 0 && list->domain_attr->domain == s.domain);
