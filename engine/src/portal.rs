@@ -10,8 +10,9 @@ use std::sync::Arc;
 pub(crate) trait Portal: Pollable {
     /// The address vector of all contexts.
     fn av(&self) -> Option<Arc<AddressVector>>;
-    /// A context has joined its queues: they make progress for its partner from now on, the context
-    /// of the other kind with the same index, and the partner's queues for it.
+    /// A context has joined its queues: they make progress for its partners from now on, and the
+    /// partners' queues for it. These are the context of the other kind with the same index, or,
+    /// where there are fewer of a kind, those whose index has the same remainder by their number.
     fn pair(&self, contexts: Contexts) -> Result<()>;
     /// A context has been enabled, and takes connect requests if it receives.
     fn handle_enabled(&self, contexts: Contexts);

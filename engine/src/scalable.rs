@@ -334,15 +334,25 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Portal for Sc
     }
 
     fn pair(&self, contexts: Contexts) -> Result<()> {
-        let index = usize::from(contexts.transmit.checked_sub(1).unwrap_or(contexts.receive));
         let state = self.lock();
-        let transmit = state.transmit.get(index).and_then(|slot| slot.as_ref()?.upgrade());
-        let receive = state.receive.get(index).and_then(|slot| slot.context.upgrade());
+        let fewer = state.transmit.len().min(state.receive.len()).max(1);
+        let me = contexts.transmit.checked_sub(1);
+        let is_partner = |index: &usize| index % fewer == usize::from(me.unwrap_or(contexts.receive)) % fewer;
+        let transmit = |index: usize| state.transmit.get(index)?.as_ref()?.upgrade();
+        let receive = |index: usize| state.receive.get(index)?.context.upgrade();
+        let (this, partners): (_, Vec<_>) = match me {
+            Some(me) => {
+                let partners = (0..state.receive.len()).filter(is_partner).filter_map(receive);
+                (transmit(usize::from(me)), partners.collect())
+            }
+            None => {
+                let partners = (0..state.transmit.len()).filter(is_partner).filter_map(transmit);
+                (receive(usize::from(contexts.receive)), partners.collect())
+            }
+        };
         drop(state);
-        match (transmit, receive) {
-            (Some(transmit), Some(receive)) => transmit.pair(&receive),
-            _ => Ok(()),
-        }
+        let Some(this) = this else { return Ok(()) };
+        partners.iter().try_for_each(|partner| this.pair(partner))
     }
 
     fn handle_enabled(&self, contexts: Contexts) {

@@ -148,6 +148,9 @@ static void open_rx(struct sep *p, int i)
 	CHECK(fi_enable(p->rx[i]) == 0);
 }
 
+/* How many transmit contexts there may be. */
+static int transmit_contexts = CTXS;
+
 /* Everything but the contexts. */
 static void open_portal(struct sep *p, const struct want *w)
 {
@@ -156,7 +159,8 @@ static void open_portal(struct sep *p, const struct want *w)
 	memset(p, 0, sizeof(*p));
 	open_domain(&p->s, w);
 	named_av(&p->s);
-	p->s.info->ep_attr->tx_ctx_cnt = p->s.info->ep_attr->rx_ctx_cnt = CTXS;
+	p->s.info->ep_attr->tx_ctx_cnt = (size_t) transmit_contexts;
+	p->s.info->ep_attr->rx_ctx_cnt = CTXS;
 	CHECK(fi_scalable_ep(p->s.domain, p->s.info, &p->ep, p) == 0);
 	CHECK(p->ep->fid.fclass == FI_CLASS_SEP && p->ep->fid.context == p);
 	CHECK(fi_scalable_ep_bind(p->ep, &p->s.av->fid, 0) == 0);
@@ -174,7 +178,8 @@ static void open_sep(struct sep *p, const struct want *w)
 
 	open_portal(p, w);
 	for (i = 0; i < CTXS; i++) {
-		open_tx(p, i);
+		if (i < transmit_contexts)
+			open_tx(p, i);
 		open_rx(p, i);
 	}
 }
@@ -244,8 +249,8 @@ CASE_OURS(sep_each_context_reaches_each)
 	close_sep(&b);
 }
 
-/* A message and its answer over the contexts i, whose transmit queues nobody reads. */
-static void echo_without_transmit_queues(struct sep *a, struct sep *b, int i)
+/* A message and its answer, from the transmit contexts t to the receive contexts i; nobody reads the transmit queues. */
+static void echo_without_transmit_queues(struct sep *a, struct sep *b, int t, int i)
 {
 	struct sep *sides[] = { a, b };
 	struct fi_cq_tagged_entry entry;
@@ -256,7 +261,7 @@ static void echo_without_transmit_queues(struct sep *a, struct sep *b, int i)
 
 	for (k = 0; k < 2; k++)
 		CHECK(fi_recv(sides[k]->rx[i], in[k], 8, NULL, FI_ADDR_UNSPEC, &contexts[k]) == 0);
-	CHECK(fi_send(a->tx[i], "question", 8, NULL, fi_rx_addr(a->peer, i, BITS), &contexts[2]) == 0);
+	CHECK(fi_send(a->tx[t], "question", 8, NULL, fi_rx_addr(a->peer, i, BITS), &contexts[2]) == 0);
 	while (!got[0]) {
 		CHECK(seconds() < end);
 		for (k = 0; k < 2; k++) {
@@ -264,12 +269,12 @@ static void echo_without_transmit_queues(struct sep *a, struct sep *b, int i)
 
 			CHECK(ret == 1 || ret == -FI_EAGAIN);
 			if (ret == 1 && !got[k]++ && k == 1)
-				CHECK(fi_send(b->tx[i], "answer", 7, NULL, fi_rx_addr(b->peer, i, BITS), &contexts[3]) == 0);
+				CHECK(fi_send(b->tx[t], "answer", 7, NULL, fi_rx_addr(b->peer, i, BITS), &contexts[3]) == 0);
 		}
 	}
 	CHECK(!memcmp(in[1], "question", 8) && !strcmp(in[0], "answer"));
-	done_of(a->txcq[i], &contexts[2], NULL);
-	done_of(b->txcq[i], &contexts[3], NULL);
+	done_of(a->txcq[t], &contexts[2], NULL);
+	done_of(b->txcq[t], &contexts[3], NULL);
 }
 
 CASE_OURS(sep_a_context_makes_progress_with_its_partner)
@@ -277,14 +282,21 @@ CASE_OURS(sep_a_context_makes_progress_with_its_partner)
 	struct sep a, b;
 
 	meet_seps(&a, &b);
-	echo_without_transmit_queues(&a, &b, 0);
+	echo_without_transmit_queues(&a, &b, 0, 0);
 	/* Whichever is enabled first; and again with another partner. */
 	CHECK(fi_close(&a.tx[1]->fid) == 0 && fi_close(&b.rx[1]->fid) == 0);
 	open_tx(&a, 1);
 	open_rx(&b, 1);
-	echo_without_transmit_queues(&a, &b, 1);
+	echo_without_transmit_queues(&a, &b, 1, 1);
 	close_sep(&a);
 	close_sep(&b);
+	/* The only transmit context is everyone's partner. */
+	transmit_contexts = 1;
+	meet_seps(&a, &b);
+	echo_without_transmit_queues(&a, &b, 0, 2);
+	close_sep(&a);
+	close_sep(&b);
+	transmit_contexts = CTXS;
 }
 
 CASE_OURS(sep_contexts_take_long_messages)
