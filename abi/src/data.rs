@@ -378,10 +378,18 @@ pub const FI_OPT_BUFFERED_LIMIT: c_int = 3;
 pub const FI_OPT_MAX_MSG_SIZE: c_int = 12;
 /// Option: the longest tagged message.
 pub const FI_OPT_MAX_TAGGED_SIZE: c_int = 13;
+/// Option: the longest read or write of a peer's memory.
+pub const FI_OPT_MAX_RMA_SIZE: c_int = 14;
+/// Option: the longest atomic operation.
+pub const FI_OPT_MAX_ATOMIC_SIZE: c_int = 15;
 /// Option: the longest injected message.
 pub const FI_OPT_INJECT_MSG_SIZE: c_int = 16;
 /// Option: the longest injected tagged message.
 pub const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
+/// Option: the longest injected write.
+pub const FI_OPT_INJECT_RMA_SIZE: c_int = 18;
+/// Option: the longest injected atomic operation.
+pub const FI_OPT_INJECT_ATOMIC_SIZE: c_int = 19;
 
 /// fi_av(3): reports each address that could not be inserted in the context's array.
 pub const FI_SYNC_ERR: u64 = 1 << 58;

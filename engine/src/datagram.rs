@@ -11,7 +11,7 @@ use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
 use crate::completion::eq::{BoundEq, EventQueue};
 use crate::completion::sinks::{Bindings, BoundQueues, CompletionSinks};
-use crate::limits::{Limits, SizeLimit};
+use crate::limits::{Kind, Limits, SizeLimit};
 use crate::op::{MessageOps, RecvOp, SendOp, Ways};
 use crate::progress::auto::Auto;
 use crate::progress::set::{PollCount, Pollable, ReadyFlag};
@@ -251,7 +251,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
             return Err(Errno::EBADFLAGS);
         }
         let inject = op.inject || op.flags.contains(OpFlags::INJECT);
-        if !self.config.limits.allow(op.buffer.len(), false, inject) {
+        if !self.config.limits.allow(op.buffer.len(), Kind::Message, inject) {
             return Err(Errno::EMSGSIZE);
         }
         let to = self.av.as_mut().ok_or(Errno::ENOAV)?.lookup(op.dest)?;

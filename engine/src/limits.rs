@@ -1,38 +1,74 @@
-//! Message size limits: an endpoint's maxima, and the lower limits that the application may set
-//! (FI_OPT_MAX_MSG_SIZE, FI_OPT_INJECT_MSG_SIZE and their tagged variants, fi_endpoint(3)).
+//! Size limits: an endpoint's maxima, and the lower limits that the application may set for a kind of
+//! operations (FI_OPT_MAX_MSG_SIZE, FI_OPT_INJECT_MSG_SIZE and their kin, fi_endpoint(3)).
 
+use crate::op::MOST_ATOMIC;
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 
-/// The messages that a limit applies to.
+/// What a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeLimit {
     /// Messages without a tag.
     Message,
     /// Messages with a tag.
     TaggedMessage,
+    /// Reads and writes of a peer's memory.
+    Access,
+    /// Atomic operations.
+    Atomic,
     /// Injected messages without a tag.
     Inject,
     /// Injected messages with a tag.
     TaggedInject,
+    /// Injected writes.
+    InjectWrite,
+    /// Injected atomic operations.
+    InjectAtomic,
+}
+
+/// The kinds of operations, each with a limit, and another one for what it injects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Message,
+    Tagged,
+    Access,
+    Atomic,
+}
+
+impl Kind {
+    #[inline(always)]
+    pub(crate) const fn of_message(tagged: bool) -> Self {
+        if tagged { Self::Tagged } else { Self::Message }
+    }
+
+    const fn limits(self) -> (SizeLimit, SizeLimit) {
+        match self {
+            Self::Message => (SizeLimit::Message, SizeLimit::Inject),
+            Self::Tagged => (SizeLimit::TaggedMessage, SizeLimit::TaggedInject),
+            Self::Access => (SizeLimit::Access, SizeLimit::InjectWrite),
+            Self::Atomic => (SizeLimit::Atomic, SizeLimit::InjectAtomic),
+        }
+    }
 }
 
 /// The size limits of an endpoint, in bytes.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The endpoint's maxima, by [`SizeLimit`].
-    most: [usize; 4],
+    most: [usize; 8],
     /// The limits in force.
-    set: [usize; 4],
-    /// The smallest limit in force: a message up to this size needs no further check.
+    set: [usize; 8],
+    /// The smallest limit in force: an operation of up to this size needs no further check.
     least: usize,
 }
 
 impl Limits {
     /// The limits of an endpoint before its application lowers them.
     pub fn new(max_msg_size: usize, inject_size: usize) -> Self {
-        let most = [max_msg_size, max_msg_size, inject_size, inject_size];
-        Self { most, set: most, least: max_msg_size.min(inject_size) }
+        let of_kinds = |most: usize| [most, most, most, most.min(MOST_ATOMIC)];
+        let ([a, b, c, d], [e, f, g, h]) = (of_kinds(max_msg_size), of_kinds(inject_size));
+        let most = [a, b, c, d, e, f, g, h];
+        Self { most, set: most, least: least_of(&most) }
     }
 
     /// The limit in force.
@@ -53,31 +89,31 @@ impl Limits {
             ));
         }
         self.set[which as usize] = size;
-        self.least = self.set.into_iter().min().unwrap_or(0);
+        self.least = least_of(&self.set);
         Ok(())
     }
 
-    /// The size up to which any message is allowed.
+    /// The size up to which any operation is allowed.
     #[inline(always)]
     pub(crate) const fn least(&self) -> usize {
         self.least
     }
 
-    /// True if a message of `len` bytes is within its limits.
+    /// True if an operation of `len` bytes is within its limits.
     #[inline(always)]
-    pub(crate) const fn allow(&self, len: usize, tagged: bool, inject: bool) -> bool {
-        len <= self.least || self.allow_long(len, tagged, inject)
+    pub(crate) const fn allow(&self, len: usize, kind: Kind, inject: bool) -> bool {
+        len <= self.least || self.allow_long(len, kind, inject)
     }
 
     #[cold]
-    const fn allow_long(&self, len: usize, tagged: bool, inject: bool) -> bool {
-        let (message, injected) = if tagged {
-            (SizeLimit::TaggedMessage, SizeLimit::TaggedInject)
-        } else {
-            (SizeLimit::Message, SizeLimit::Inject)
-        };
-        len <= self.get(message) && (!inject || len <= self.get(injected))
+    const fn allow_long(&self, len: usize, kind: Kind, inject: bool) -> bool {
+        let (any, injected) = kind.limits();
+        len <= self.get(any) && (!inject || len <= self.get(injected))
     }
+}
+
+fn least_of(limits: &[usize; 8]) -> usize {
+    limits.iter().copied().min().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -91,10 +127,23 @@ mod tests {
         limits.set(SizeLimit::Message, 50).unwrap();
         limits.set(SizeLimit::TaggedInject, 70).unwrap();
         assert_eq!(limits.least(), 50);
-        assert!(limits.allow(50, false, true) && !limits.allow(51, false, false) && !limits.allow(51, false, true));
-        assert!(limits.allow(1000, true, false) && limits.allow(70, true, true) && !limits.allow(71, true, true));
+        let allows = |limits: &Limits, len, kind| [false, true].map(|inject| limits.allow(len, kind, inject));
+        assert_eq!(allows(&limits, 50, Kind::Message), [true, true]);
+        assert_eq!(allows(&limits, 51, Kind::Message), [false, false]);
+        assert_eq!(allows(&limits, 70, Kind::Tagged), [true, true]);
+        assert_eq!(allows(&limits, 1000, Kind::Tagged), [true, false]);
+        for kind in [Kind::Access, Kind::Atomic] {
+            assert_eq!((allows(&limits, 100, kind), allows(&limits, 1000, kind)), ([true, true], [true, false]));
+        }
+        limits.set(SizeLimit::InjectWrite, 90).unwrap();
+        limits.set(SizeLimit::Atomic, 80).unwrap();
+        assert_eq!(
+            (allows(&limits, 91, Kind::Access), allows(&limits, 81, Kind::Atomic)),
+            ([true, false], [false, false])
+        );
         limits.set(SizeLimit::Message, 1000).unwrap();
-        assert!(limits.allow(1000, false, false) && limits.least() == 70);
+        assert!(limits.allow(1000, Kind::Message, false) && limits.least() == 70);
+        assert_eq!(Limits::new(1 << 20, 1 << 20).get(SizeLimit::InjectAtomic), MOST_ATOMIC);
         assert!(limits.set(SizeLimit::Message, 1001).is_err());
         assert_eq!(limits.get(SizeLimit::Message), 1000);
     }

@@ -23,7 +23,7 @@ use ofi_abi::{
 use ofi_core::error::{Error, Result};
 use ofi_core::info::EpAttr;
 use ofi_core::negotiate::SHARED_CONTEXT;
-use ofi_core::{AddrFormat, BindFlags, Errno, OpFlags};
+use ofi_core::{AddrFormat, BindFlags, Caps, Errno, OpFlags};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::erased::EndpointControl;
 use ofi_sync::busy::Child;
@@ -41,10 +41,8 @@ pub(crate) struct EpObj {
     /// For an alias: keeps the original endpoint open.
     pub(crate) alias_of: Option<Child>,
     pub(crate) connected: bool,
-    /// FI_MULTI_RECV or FI_TAGGED_MULTI_RECV is enabled.
-    pub(crate) multi_recv: bool,
-    /// FI_TAGGED is enabled.
-    pub(crate) tagged: bool,
+    /// Its capabilities.
+    pub(crate) caps: Caps,
     /// FI_COLLECTIVE is enabled.
     pub(crate) joins_groups: bool,
     /// The connection request that this endpoint will accept.
@@ -403,8 +401,7 @@ fn new_alias(ep: &EpObj, (tx, rx): (u64, u64), is_triggered: bool) -> EpObj {
         dependents: Children::new(),
         alias_of: Some(ep.dependents.add()),
         connected: ep.connected,
-        multi_recv: ep.multi_recv,
-        tagged: ep.tagged,
+        caps: ep.caps,
         joins_groups: ep.joins_groups,
         request: Mutex::new(None),
         handle: core::ptr::null_mut(),

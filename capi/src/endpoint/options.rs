@@ -6,10 +6,11 @@ use crate::ffi::ptr::{counted, put_size, read_size, status};
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
     FI_CLASS_RX_CTX, FI_CLASS_TX_CTX, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT,
-    FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
-    FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid, fid_ep,
+    FI_OPT_INJECT_ATOMIC_SIZE, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_RMA_SIZE, FI_OPT_INJECT_TAGGED_SIZE,
+    FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_RMA_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV,
+    fi_ops_ep, fid, fid_ep,
 };
-use ofi_core::Errno;
+use ofi_core::{Caps, Errno};
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;
 
@@ -38,6 +39,13 @@ unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
     counted(if transmits { ep.control.tx_size_left() } else { Err(Errno::ENOSYS) })
 }
 
+impl EpObj {
+    /// Whether it has one of these capabilities.
+    fn has(&self, caps: Caps) -> bool {
+        self.caps.intersects(caps)
+    }
+}
+
 /// An option whose value is a size_t.
 enum SizeOption {
     MinMultiRecv,
@@ -57,13 +65,19 @@ fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::R
     let connected = ep.is_none_or(|ep| ep.connected);
     match (name, ep) {
         (FI_OPT_CM_DATA_SIZE, _) if connected => Ok(SizeOption::ConnectionData),
-        (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.multi_recv => Ok(SizeOption::MinMultiRecv),
+        (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.has(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV) => {
+            Ok(SizeOption::MinMultiRecv)
+        }
         (FI_OPT_BUFFERED_LIMIT, Some(ep)) if ep.control.buffered_limit().is_some() => Ok(SizeOption::BufferedLimit),
         (FI_OPT_BUFFERED_MIN, Some(ep)) if ep.control.buffered_limit().is_some() => Ok(SizeOption::BufferedMin),
         (FI_OPT_MAX_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Message)),
-        (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedMessage)),
+        (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.has(Caps::TAGGED) => Ok(SizeOption::Limit(SizeLimit::TaggedMessage)),
+        (FI_OPT_MAX_RMA_SIZE, Some(ep)) if ep.has(Caps::RMA) => Ok(SizeOption::Limit(SizeLimit::Access)),
+        (FI_OPT_MAX_ATOMIC_SIZE, Some(ep)) if ep.has(Caps::ATOMIC) => Ok(SizeOption::Limit(SizeLimit::Atomic)),
         (FI_OPT_INJECT_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Inject)),
-        (FI_OPT_INJECT_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedInject)),
+        (FI_OPT_INJECT_TAGGED_SIZE, Some(ep)) if ep.has(Caps::TAGGED) => Ok(SizeOption::Limit(SizeLimit::TaggedInject)),
+        (FI_OPT_INJECT_RMA_SIZE, Some(ep)) if ep.has(Caps::RMA) => Ok(SizeOption::Limit(SizeLimit::InjectWrite)),
+        (FI_OPT_INJECT_ATOMIC_SIZE, Some(ep)) if ep.has(Caps::ATOMIC) => Ok(SizeOption::Limit(SizeLimit::InjectAtomic)),
         _ => Err(Errno::ENOPROTOOPT),
     }
 }

@@ -4,6 +4,7 @@ use super::Endpoint;
 use super::core::Core;
 use super::inner::Inner;
 use super::life::Life;
+use crate::limits::Kind;
 use crate::op::RmaKind;
 use crate::peer::agenda::Work;
 use crate::transport::{Down, Transport};
@@ -60,14 +61,14 @@ impl<K: LockKind> Core<K> {
             return if self.rx.is_shared() { Err(Errno::ENOSYS) } else { Ok(()) };
         }
         sinks.tx.as_ref().ok_or(Errno::ENOCQ)?;
-        let (len, tagged, flags) = match operation {
-            Operation::Send(op) => (op.buffer.len(), op.tag.is_some(), op.flags),
-            Operation::Rma(op) if op.kind == RmaKind::Read => (op.buffer.len(), false, OpFlags::empty()),
-            Operation::Rma(op) => (op.buffer.len(), false, op.flags),
-            Operation::Atomic(call) => (call.operands.len().max(call.compare.len()), false, call.flags),
+        let (len, kind, flags) = match operation {
+            Operation::Send(op) => (op.buffer.len(), Kind::of_message(op.tag.is_some()), op.flags),
+            Operation::Rma(op) if op.kind == RmaKind::Read => (op.buffer.len(), Kind::Access, OpFlags::empty()),
+            Operation::Rma(op) => (op.buffer.len(), Kind::Access, op.flags),
+            Operation::Atomic(call) => (call.operands.len().max(call.compare.len()), Kind::Atomic, call.flags),
             Operation::Receive(_) => return Ok(()),
         };
-        if self.limits.allow(len, tagged, flags.contains(OpFlags::INJECT)) { Ok(()) } else { Err(Errno::EMSGSIZE) }
+        if self.limits.allow(len, kind, flags.contains(OpFlags::INJECT)) { Ok(()) } else { Err(Errno::EMSGSIZE) }
     }
 
     /// Whether an operation can start before others have completed.

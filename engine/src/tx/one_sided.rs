@@ -4,8 +4,8 @@
 use super::{Body, NO_MESSAGE, Outgoing, SendStage, Tx};
 use crate::completion::deferred::DEFERRED;
 use crate::completion::reporter::Reporter;
-use crate::limits::Limits;
-use crate::op::{AtomicCall, MOST_ATOMIC, MOST_REMOTE_RANGES, Remote, RmaKind, RmaOp};
+use crate::limits::{Kind, Limits};
+use crate::op::{AtomicCall, MOST_REMOTE_RANGES, Remote, RmaKind, RmaOp};
 use crate::peer::Peers;
 use crate::peer::link::{LeftWrites, Link, Unperformed};
 use crate::peer::table::{PeerId, PeerState};
@@ -237,7 +237,7 @@ impl Tx {
         if commit && !out.commits() {
             return Err(Errno::EBADFLAGS);
         }
-        if len > limits.least() && !limits.allow(len, false, inject) {
+        if len > limits.least() && !limits.allow(len, Kind::Access, inject) {
             return Err(Errno::EMSGSIZE);
         }
         if total(&op.remote)? != len {
@@ -312,7 +312,7 @@ impl Tx {
         let how = self.admit_access(out, (call.flags, call.inject))?;
         let len = total(&call.remote)?;
         let inject = call.inject || call.flags.contains(OpFlags::INJECT);
-        if len > MOST_ATOMIC || len > limits.least() && !limits.allow(len, false, inject) {
+        if len > limits.least() && !limits.allow(len, Kind::Atomic, inject) {
             return Err(Errno::EMSGSIZE);
         }
         let size = call.datatype.size() as u64;

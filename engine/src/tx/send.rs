@@ -4,7 +4,7 @@ use super::ack::ack_of;
 use super::{Body, Outgoing, SendStage, Tx};
 use crate::completion::deferred::DEFERRED;
 use crate::completion::reporter::Reporter;
-use crate::limits::Limits;
+use crate::limits::{Kind, Limits};
 use crate::op::SendOp;
 use crate::peer::Peers;
 use crate::peer::credit::{LEAST_EAGER, cost_of};
@@ -65,7 +65,7 @@ impl Tx {
         }
         let len = op.buffer.len();
         let inject = op.inject || op.flags.contains(OpFlags::INJECT);
-        if len > limits.least() && !limits.allow(len, op.tag.is_some(), inject) {
+        if len > limits.least() && !limits.allow(len, Kind::of_message(op.tag.is_some()), inject) {
             return Err(Errno::EMSGSIZE);
         }
         if self.sends.len() >= self.size {
