@@ -235,6 +235,10 @@ const FOUND: &[(&str, &[&str])] = &[
     ("tagged receives were refused because of a default for untagged ones", &["caps=0xa", "rx.op_flags=0x10000"]),
     ("the same without untagged messages", &["caps=0x8", "rx.op_flags=0x10000"]),
     ("fi_barrier refused a default FI_FENCE", &["caps=0x50", "tx.op_flags=0x200000"]),
+    (
+        "partners of contexts joined a queue that they share twice",
+        &["caps=0x100008", "ep.tx_ctx_cnt=2", "ep.rx_ctx_cnt=3"],
+    ),
 ];
 
 #[test]

@@ -1,5 +1,5 @@
-//! Size limits: an endpoint's maxima, and the lower limits that the application may set for a kind of
-//! operations (FI_OPT_MAX_MSG_SIZE, FI_OPT_INJECT_MSG_SIZE and their kin, fi_endpoint(3)).
+//! Size limits: an endpoint's maxima, and the lower limits that the application may set for a kind
+//! of operations (FI_OPT_MAX_MSG_SIZE, FI_OPT_INJECT_MSG_SIZE and their kin, fi_endpoint(3)).
 
 use crate::op::MOST_ATOMIC;
 use ofi_core::Errno;

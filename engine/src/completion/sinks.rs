@@ -31,16 +31,14 @@ pub(crate) struct BoundQueues<K: LockKind> {
 }
 
 impl<K: LockKind> BoundQueues<K> {
-    /// Makes another endpoint, which has `theirs`, progress with these queues and counters, until
-    /// one of the two endpoints leaves its own.
-    pub(crate) fn join_other(&self, other: &Arc<dyn Pollable>, theirs: &Self, both: [&Bindings; 2]) -> Result<()> {
-        let own = |cq: &&Arc<CompletionQueue<K>>| !theirs.queues.iter().any(|their| Arc::ptr_eq(their, cq));
-        for cq in self.queues.iter().filter(own) {
+    /// Makes another endpoint progress with these queues and counters, until one of the two
+    /// endpoints leaves its own.
+    pub(crate) fn join_other(&self, other: &Arc<dyn Pollable>, both: [&Bindings; 2]) -> Result<()> {
+        for cq in &self.queues {
             let (cq, key) = (cq.clone(), cq.join(other.clone())?);
             Bindings::add_to_both(both, move || cq.leave(key));
         }
-        let own = |counter: &&Arc<Counter<K>>| !theirs.counters.iter().any(|their| Arc::ptr_eq(their, counter));
-        for counter in self.counters.iter().filter(own) {
+        for counter in &self.counters {
             let (counter, key) = (counter.clone(), counter.join(other.clone())?);
             Bindings::add_to_both(both, move || counter.leave(key));
         }

@@ -347,8 +347,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         let [ours, theirs] = [self, other].map(|of| K::lock(&of.inner).core.out.sinks.all());
         let both = [&self.memberships, &other.memberships];
-        ours.join_other(&(other.clone() as Arc<dyn Pollable>), &theirs, both)?;
-        theirs.join_other(&(self.clone() as Arc<dyn Pollable>), &ours, both)
+        ours.join_other(&(other.clone() as Arc<dyn Pollable>), both)?;
+        theirs.join_other(&(self.clone() as Arc<dyn Pollable>), both)
     }
 
     /// Reading the event queue makes progress from now on.

@@ -109,8 +109,8 @@ pub trait Pollable: Send + Sync {
     fn report(&self) -> Option<Report> {
         None
     }
-    /// A number that identifies it, if it joins a set once for each of several endpoints: the set
-    /// polls it once.
+    /// A number that identifies it, if it may join a set several times, for several endpoints: the
+    /// set polls it once.
     fn shared_as(&self) -> Option<usize> {
         None
     }
