@@ -404,8 +404,8 @@ CASE(rma_length_is_limited)
 
 	meet(&p, &SIDED);
 	expose(&p.b, &r, there, sizeof(there));
-	if (fi_setopt(&p.a.ep->fid, FI_OPT_ENDPOINT, 12 /* FI_OPT_MAX_MSG_SIZE */, &most, sizeof(most)))
-		SKIP("max_msg_size cannot be changed");
+	if (fi_setopt(&p.a.ep->fid, FI_OPT_ENDPOINT, 14 /* FI_OPT_MAX_RMA_SIZE */, &most, sizeof(most)))
+		SKIP("the longest access cannot be changed");
 	write_works(&p, r.addr, r.key);
 	CHECK(fi_write(p.a.ep, here, most + 1, NULL, p.to_b, r.addr, r.key, NULL) == -FI_EMSGSIZE);
 	CHECK(fi_read(p.a.ep, back, most + 1, NULL, p.to_b, r.addr, r.key, NULL) == -FI_EMSGSIZE);
