@@ -54,9 +54,9 @@ impl Kind {
 /// The size limits of an endpoint, in bytes.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The endpoint's maxima, by [`SizeLimit`].
-    most: [usize; 8],
-    /// The limits in force.
+    /// The endpoint's maxima: of any operation, and of an injected one.
+    most: [usize; 2],
+    /// The limits in force, by [`SizeLimit`].
     set: [usize; 8],
     /// The smallest limit in force: an operation of up to this size needs no further check.
     least: usize,
@@ -65,10 +65,9 @@ pub struct Limits {
 impl Limits {
     /// The limits of an endpoint before its application lowers them.
     pub fn new(max_msg_size: usize, inject_size: usize) -> Self {
-        let of_kinds = |most: usize| [most, most, most, most.min(MOST_ATOMIC)];
-        let ([a, b, c, d], [e, f, g, h]) = (of_kinds(max_msg_size), of_kinds(inject_size));
-        let most = [a, b, c, d, e, f, g, h];
-        Self { most, set: most, least: least_of(&most) }
+        let most = [max_msg_size, inject_size];
+        let set = core::array::from_fn(|which| most_of(most, which));
+        Self { most, set, least: least_of(&set) }
     }
 
     /// The limit in force.
@@ -81,7 +80,7 @@ impl Limits {
     /// # Errors
     /// EINVAL above the endpoint's maximum.
     pub fn set(&mut self, which: SizeLimit, size: usize) -> Result<()> {
-        let most = self.most[which as usize];
+        let most = most_of(self.most, which as usize);
         if size > most {
             return Err(Error::new(
                 Errno::EINVAL,
@@ -110,6 +109,12 @@ impl Limits {
         let (any, injected) = kind.limits();
         len <= self.get(any) && (!inject || len <= self.get(injected))
     }
+}
+
+/// The maximum of a [`SizeLimit`]: the first half of them is of any operations, of four kinds.
+fn most_of(most: [usize; 2], which: usize) -> usize {
+    let of_all = most[which / 4];
+    if which % 4 == SizeLimit::Atomic as usize { of_all.min(MOST_ATOMIC) } else { of_all }
 }
 
 fn least_of(limits: &[usize; 8]) -> usize {
