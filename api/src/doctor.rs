@@ -140,6 +140,7 @@ fn interfaces(out: &mut Vec<Finding>) {
 fn ports(out: &mut Vec<Finding>) {
     const AREA: &str = "ports";
     let mut seen = BTreeSet::new();
+    // `interfaces` reports why they cannot be listed.
     for interface in netif::interfaces().unwrap_or_default().iter().filter(|i| i.running && seen.insert(i.addr.ip())) {
         let ip: IpAddr = interface.addr.ip();
         match listen_and_connect(interface.addr) {

@@ -153,7 +153,8 @@ impl Mapping {
         self.fault_in(at, len, libc::MADV_POPULATE_WRITE)
     }
 
-    /// The same for pages of which most are allocated: it maps many of these at once.
+    /// Maps the pages of a part, many at once where they are allocated, and allocates the others:
+    /// an error here instead of SIGBUS later.
     pub fn map_pages(&self, part: Range<usize>) -> io::Result<()> {
         // In memory of this kind, reading a page that is missing allocates it as well.
         self.fault_in(part.start, part.len(), libc::MADV_POPULATE_READ)

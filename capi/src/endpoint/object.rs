@@ -346,8 +346,7 @@ impl SharedContexts {
 unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
     let (transmit, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
     let flags = wanted.flags & !(transmit | receive);
-    let is_triggered = flags & OpFlags::TRIGGER.bits() != 0;
-    if is_triggered && ep.triggers.is_none() {
+    if flags & OpFlags::TRIGGER.bits() != 0 && ep.triggers.is_none() {
         return Errno::EINVAL.negative();
     }
     let (mut tx, mut rx) = (ep.defaults.tx(), ep.defaults.rx());
@@ -357,7 +356,7 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
         _ => return Errno::EINVAL.negative(),
     }
     // SAFETY: null or valid by this function's contract, and the alias is new.
-    unsafe { make(wanted.fid, "open an alias", |_| Ok(install_alias(new_alias(ep, (tx, rx), is_triggered)))) }
+    unsafe { make(wanted.fid, "open an alias", |_| Ok(install_alias(new_alias(ep, tx, rx)))) }
 }
 
 /// An alias is of its original's class.
@@ -369,9 +368,9 @@ fn install_alias(alias: EpObj) -> *mut fid {
     }
 }
 
-fn new_alias(ep: &EpObj, (tx, rx): (u64, u64), is_triggered: bool) -> EpObj {
+fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
     let mut triggers = ep.triggers.clone();
-    if is_triggered {
+    if (tx | rx) & OpFlags::TRIGGER.bits() != 0 {
         triggers = triggers.map(|triggers| Arc::new(triggers.of_alias()));
     }
     let c = &ep.c;

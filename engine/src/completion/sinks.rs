@@ -324,7 +324,7 @@ impl Bindings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(undo));
     }
 
-    /// Adds an action to two, of which the first that is undone runs it.
+    /// Adds an action to the bindings of two endpoints: the first of the two that leaves runs it.
     fn add_to_both(both: [&Self; 2], undo: impl FnOnce() + Send + 'static) {
         let undo = Arc::new(Mutex::new(Some(undo)));
         for bindings in both {

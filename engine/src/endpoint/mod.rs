@@ -335,9 +335,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Whoever reads the queues of one of two contexts makes progress for the other one, too, if
-    /// both are enabled: a program that awaits the answer to what it has sent reads only the queue
-    /// where that arrives.
+    /// Makes the queues of each of two contexts progress the other one, too, if both are enabled: a
+    /// program that awaits the answer to what it has sent reads only the queue where the answer
+    /// arrives.
     ///
     /// # Errors
     /// Those of watching their descriptors.

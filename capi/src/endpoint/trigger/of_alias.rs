@@ -4,6 +4,7 @@
 
 use super::{atomicmsg, compare_atomicmsg, fetch_atomicmsg, readmsg, recvmsg, sendmsg, trecvmsg, tsendmsg, writemsg};
 use crate::endpoint::data_path::{DataPath, DefaultFlags};
+use crate::endpoint::message::IOV_LIMIT;
 use core::ffi::c_void;
 use core::slice;
 use ofi_abi::{
@@ -56,42 +57,37 @@ fn one(buf: *const c_void, len: usize) -> iovec {
     iovec { iov_base: buf.cast_mut(), iov_len: len }
 }
 
-/// The length of a vector in bytes. One that is longer than memory is refused by its call.
+fn elements(buf: *const c_void, count: usize) -> fi_ioc {
+    fi_ioc { addr: buf.cast_mut(), count }
+}
+
+/// A vector, the descriptors of its pieces, and how many there are.
+type Pieces<T> = (*const T, *mut *mut c_void, usize);
+
+/// The sum of the pieces' lengths. A call with more pieces than it may have, or longer ones than
+/// memory, is refused whatever this is.
 ///
 /// # Safety
 /// `iov` is null or has `count` elements.
-unsafe fn bytes_of(iov: *const iovec, count: usize) -> usize {
-    if iov.is_null() {
+unsafe fn length_of<T>(iov: *const T, count: usize, len: impl Fn(&T) -> usize) -> usize {
+    if iov.is_null() || count > IOV_LIMIT {
         return 0;
     }
     // SAFETY: this function's contract.
     let iov = unsafe { slice::from_raw_parts(iov, count) };
-    iov.iter().fold(0, |sum, piece| sum.saturating_add(piece.iov_len))
+    iov.iter().fold(0, |sum, piece| sum.saturating_add(len(piece)))
 }
 
-/// The same in elements.
-///
-/// # Safety
-/// `iov` is null or has `count` elements.
-unsafe fn elements_of(iov: *const fi_ioc, count: usize) -> usize {
-    if iov.is_null() {
-        return 0;
-    }
-    // SAFETY: this function's contract.
-    let iov = unsafe { slice::from_raw_parts(iov, count) };
-    iov.iter().fold(0, |sum, piece| sum.saturating_add(piece.count))
-}
-
-/// Calls with the arguments of the manual page, each of which makes a message structure.
+/// Defines calls with the manual page's arguments, which pass them on in a message structure.
 macro_rules! calls {
-    ($($name:ident($($arg:ident: $of:ty),*) { $($make:stmt;)* } $msg:expr => $call:ident($($more:expr),*), $flags:expr, $added:expr;)*) => {$(
+    ($($name:ident($($arg:ident: $of:ty),*) { $($make:stmt;)* } $msg:expr => $call:ident, $flags:expr, $added:expr;)*) => {$(
         unsafe extern "C" fn $name(ep: *mut fid_ep, $($arg: $of),*) -> isize {
             $($make)*
             let msg = $msg;
             // SAFETY: an open endpoint, as for every call.
             let flags = unsafe { flags_of(ep, $flags) } | $added;
             // SAFETY: the structure is valid with its vectors, which are this call's arguments.
-            unsafe { $call(ep, &msg, $($more,)* flags) }
+            unsafe { $call(ep, &msg, flags) }
         }
     )*};
 }
@@ -99,57 +95,50 @@ macro_rules! calls {
 calls! {
     send(buf: *const c_void, len: usize, own_desc: *mut c_void, addr: fi_addr_t, context: *mut c_void) {
         let (iov, mut desc) = (one(buf, len), own_desc);
-    } fi_msg { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, context, data: 0 } => sendmsg(), DefaultFlags::tx, 0;
+    } fi_msg { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, context, data: 0 } => sendmsg, DefaultFlags::tx, 0;
     sendv(iov: *const iovec, desc: *mut *mut c_void, iov_count: usize, addr: fi_addr_t, context: *mut c_void) {
-    } fi_msg { msg_iov: iov, desc, iov_count, addr, context, data: 0 } => sendmsg(), DefaultFlags::tx, 0;
+    } fi_msg { msg_iov: iov, desc, iov_count, addr, context, data: 0 } => sendmsg, DefaultFlags::tx, 0;
     senddata(buf: *const c_void, len: usize, own_desc: *mut c_void, data: u64, addr: fi_addr_t, context: *mut c_void) {
         let (iov, mut desc) = (one(buf, len), own_desc);
-    } fi_msg { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, context, data } => sendmsg(), DefaultFlags::tx, DATA;
+    } fi_msg { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, context, data } => sendmsg, DefaultFlags::tx, DATA;
     recv(buf: *mut c_void, len: usize, own_desc: *mut c_void, addr: fi_addr_t, context: *mut c_void) {
         let (iov, mut desc) = (one(buf, len), own_desc);
-    } fi_msg { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, context, data: 0 } => recvmsg(), DefaultFlags::rx, 0;
+    } fi_msg { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, context, data: 0 } => recvmsg, DefaultFlags::rx, 0;
     recvv(iov: *const iovec, desc: *mut *mut c_void, iov_count: usize, addr: fi_addr_t, context: *mut c_void) {
-    } fi_msg { msg_iov: iov, desc, iov_count, addr, context, data: 0 } => recvmsg(), DefaultFlags::rx, 0;
+    } fi_msg { msg_iov: iov, desc, iov_count, addr, context, data: 0 } => recvmsg, DefaultFlags::rx, 0;
     tsend(buf: *const c_void, len: usize, own_desc: *mut c_void, addr: fi_addr_t, tag: u64, context: *mut c_void) {
         let (iov, mut desc) = (one(buf, len), own_desc);
     } fi_msg_tagged { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, tag, ignore: 0, context, data: 0 }
-        => tsendmsg(), DefaultFlags::tx, 0;
+        => tsendmsg, DefaultFlags::tx, 0;
     tsendv(iov: *const iovec, desc: *mut *mut c_void, iov_count: usize, addr: fi_addr_t, tag: u64, context: *mut c_void) {
     } fi_msg_tagged { msg_iov: iov, desc, iov_count, addr, tag, ignore: 0, context, data: 0 }
-        => tsendmsg(), DefaultFlags::tx, 0;
+        => tsendmsg, DefaultFlags::tx, 0;
     tsenddata(buf: *const c_void, len: usize, own_desc: *mut c_void, data: u64, addr: fi_addr_t, tag: u64,
         context: *mut c_void) {
         let (iov, mut desc) = (one(buf, len), own_desc);
     } fi_msg_tagged { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, tag, ignore: 0, context, data }
-        => tsendmsg(), DefaultFlags::tx, DATA;
+        => tsendmsg, DefaultFlags::tx, DATA;
     trecv(buf: *mut c_void, len: usize, own_desc: *mut c_void, addr: fi_addr_t, tag: u64, ignore: u64,
         context: *mut c_void) {
         let (iov, mut desc) = (one(buf, len), own_desc);
     } fi_msg_tagged { msg_iov: &iov, desc: &mut desc, iov_count: 1, addr, tag, ignore, context, data: 0 }
-        => trecvmsg(), DefaultFlags::tagged_rx, 0;
+        => trecvmsg, DefaultFlags::tagged_rx, 0;
     trecvv(iov: *const iovec, desc: *mut *mut c_void, iov_count: usize, addr: fi_addr_t, tag: u64, ignore: u64,
         context: *mut c_void) {
     } fi_msg_tagged { msg_iov: iov, desc, iov_count, addr, tag, ignore, context, data: 0 }
-        => trecvmsg(), DefaultFlags::tagged_rx, 0;
+        => trecvmsg, DefaultFlags::tagged_rx, 0;
 }
 
-/// The same for accesses: one remote range, as long as what is here.
+/// Defines accesses likewise: `$own` is what they name here, and the remote range is as long.
 macro_rules! accesses {
-    ($($name:ident($($arg:ident: $of:ty),*) $iov:expr, $data:expr => $call:ident, $added:expr;)*) => {$(
+    ($($name:ident($($arg:ident: $of:ty),*) { $($make:stmt;)* } $own:expr, $data:expr => $call:ident, $added:expr;)*) => {$(
         unsafe extern "C" fn $name(
             ep: *mut fid_ep, $($arg: $of,)* peer: fi_addr_t, addr: u64, key: u64, context: *mut c_void,
         ) -> isize {
-            let (own, mut own_desc);
-            // A vector is the caller's, a buffer one of a single piece.
-            let (msg_iov, desc, iov_count) = match $iov {
-                Local::One(buf, len, desc) => {
-                    (own, own_desc) = (one(buf, len), desc);
-                    (&raw const own, &raw mut own_desc, 1)
-                }
-                Local::Many(iov, desc, count) => (iov, desc, count),
-            };
-            // SAFETY: a vector of the caller's or the one above.
-            let range = fi_rma_iov { addr, len: unsafe { bytes_of(msg_iov, iov_count) }, key };
+            $($make)*
+            let (msg_iov, desc, iov_count): Pieces<iovec> = $own;
+            // SAFETY: a vector of the caller's, or of one piece.
+            let range = fi_rma_iov { addr, len: unsafe { length_of(msg_iov, iov_count, |piece| piece.iov_len) }, key };
             let (rma_iov, rma_iov_count) = (&raw const range, 1);
             let msg = fi_msg_rma { msg_iov, desc, iov_count, addr: peer, rma_iov, rma_iov_count, context, data: $data };
             // SAFETY: an open endpoint, as for every call.
@@ -160,212 +149,69 @@ macro_rules! accesses {
     )*};
 }
 
-/// What an access names on this side.
-enum Local {
-    One(*const c_void, usize, *mut c_void),
-    Many(*const iovec, *mut *mut c_void, usize),
-}
-
 accesses! {
-    read(buf: *mut c_void, len: usize, desc: *mut c_void) Local::One(buf, len, desc), 0 => readmsg, 0;
-    readv(iov: *const iovec, desc: *mut *mut c_void, count: usize) Local::Many(iov, desc, count), 0 => readmsg, 0;
-    write(buf: *const c_void, len: usize, desc: *mut c_void) Local::One(buf, len, desc), 0 => writemsg, 0;
-    writev(iov: *const iovec, desc: *mut *mut c_void, count: usize) Local::Many(iov, desc, count), 0 => writemsg, 0;
-    writedata(buf: *const c_void, len: usize, desc: *mut c_void, data: u64) Local::One(buf, len, desc), data
-        => writemsg, DATA;
+    read(buf: *mut c_void, len: usize, own_desc: *mut c_void) {
+        let (iov, mut desc) = (one(buf, len), own_desc);
+    } (&iov, &mut desc, 1), 0 => readmsg, 0;
+    readv(iov: *const iovec, desc: *mut *mut c_void, count: usize) {
+    } (iov, desc, count), 0 => readmsg, 0;
+    write(buf: *const c_void, len: usize, own_desc: *mut c_void) {
+        let (iov, mut desc) = (one(buf, len), own_desc);
+    } (&iov, &mut desc, 1), 0 => writemsg, 0;
+    writev(iov: *const iovec, desc: *mut *mut c_void, count: usize) {
+    } (iov, desc, count), 0 => writemsg, 0;
+    writedata(buf: *const c_void, len: usize, own_desc: *mut c_void, data: u64) {
+        let (iov, mut desc) = (one(buf, len), own_desc);
+    } (&iov, &mut desc, 1), data => writemsg, DATA;
 }
 
-/// Where and how an atomic operation acts.
-struct Atomic {
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: u32,
-    op: u32,
-    context: *mut c_void,
+/// Defines atomic operations likewise.
+macro_rules! atomics {
+    ($($name:ident($($arg:ident: $of:ty),*) { $($make:stmt;)* } $own:expr => $call:ident($($more:expr),*);)*) => {$(
+        unsafe extern "C" fn $name(
+            ep: *mut fid_ep, $($arg: $of,)* peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32,
+            context: *mut c_void,
+        ) -> isize {
+            $($make)*
+            let (msg_iov, desc, iov_count): Pieces<fi_ioc> = $own;
+            // SAFETY: a vector of the caller's, or of one piece.
+            let range = fi_rma_ioc { addr, count: unsafe { length_of(msg_iov, iov_count, |piece| piece.count) }, key };
+            let (rma_iov, rma_iov_count) = (&raw const range, 1);
+            let msg = fi_msg_atomic {
+                msg_iov, desc, iov_count, addr: peer, rma_iov, rma_iov_count, datatype, op, context, data: 0,
+            };
+            // SAFETY: an open endpoint, as for every call.
+            let flags = unsafe { flags_of(ep, DefaultFlags::tx) };
+            // SAFETY: the structure is valid with its vectors, which are this call's arguments.
+            unsafe { $call(ep, &msg, $($more,)* flags) }
+        }
+    )*};
 }
 
-impl Atomic {
-    /// Has `call` act with this operation's structure, and with the alias's flags.
-    ///
-    /// # Safety
-    /// `ep` is an open endpoint, and `iov` null or a vector of `count` pieces with as many `desc`.
-    unsafe fn act(
-        self,
-        ep: *mut fid_ep,
-        (msg_iov, desc, iov_count): (*const fi_ioc, *mut *mut c_void, usize),
-        call: impl FnOnce(*const fi_msg_atomic, u64) -> isize,
-    ) -> isize {
-        let Self { peer, addr, key, datatype, op, context } = self;
-        // SAFETY: this function's contract.
-        let range = fi_rma_ioc { addr, count: unsafe { elements_of(msg_iov, iov_count) }, key };
-        let (rma_iov, rma_iov_count) = (&raw const range, 1);
-        let msg = fi_msg_atomic {
-            msg_iov,
-            desc,
-            iov_count,
-            addr: peer,
-            rma_iov,
-            rma_iov_count,
-            datatype,
-            op,
-            context,
-            data: 0,
-        };
-        // SAFETY: this function's contract.
-        call(&raw const msg, unsafe { flags_of(ep, DefaultFlags::tx) })
-    }
-}
-
-unsafe extern "C" fn atomic_writev(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    desc: *mut *mut c_void,
-    count: usize,
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: u32,
-    op: u32,
-    context: *mut c_void,
-) -> isize {
-    let atomic = Atomic { peer, addr, key, datatype, op, context };
-    // SAFETY: the structure is valid with its vectors, which are this call's arguments.
-    let call = |msg, flags| unsafe { atomicmsg(ep, msg, flags) };
-    // SAFETY: the arguments are those of this call.
-    unsafe { atomic.act(ep, (iov, desc, count), call) }
-}
-
-unsafe extern "C" fn atomic_write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    mut desc: *mut c_void,
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: u32,
-    op: u32,
-    context: *mut c_void,
-) -> isize {
-    let iov = fi_ioc { addr: buf.cast_mut(), count };
-    // SAFETY: a vector of one piece.
-    unsafe { atomic_writev(ep, &raw const iov, &raw mut desc, 1, peer, addr, key, datatype, op, context) }
-}
-
-unsafe extern "C" fn fetch_atomicv(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    desc: *mut *mut c_void,
-    count: usize,
-    results: *mut fi_ioc,
-    result_desc: *mut *mut c_void,
-    result_count: usize,
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: u32,
-    op: u32,
-    context: *mut c_void,
-) -> isize {
-    let atomic = Atomic { peer, addr, key, datatype, op, context };
-    // SAFETY: the structure is valid with its vectors, which are this call's arguments.
-    let call = |msg, flags| unsafe { fetch_atomicmsg(ep, msg, results, result_desc, result_count, flags) };
-    // SAFETY: the arguments are those of this call.
-    unsafe { atomic.act(ep, (iov, desc, count), call) }
-}
-
-unsafe extern "C" fn fetch_atomic(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    mut desc: *mut c_void,
-    result: *mut c_void,
-    mut result_desc: *mut c_void,
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: u32,
-    op: u32,
-    context: *mut c_void,
-) -> isize {
-    let iov = fi_ioc { addr: buf.cast_mut(), count };
-    let mut results = fi_ioc { addr: result, count };
-    let (desc, results, result_desc) = (&raw mut desc, &raw mut results, &raw mut result_desc);
-    // SAFETY: vectors of one piece.
-    unsafe {
-        fetch_atomicv(ep, &raw const iov, desc, 1, results, result_desc, 1, peer, addr, key, datatype, op, context)
-    }
-}
-
-unsafe extern "C" fn compare_atomicv(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    desc: *mut *mut c_void,
-    count: usize,
-    compares: *const fi_ioc,
-    compare_desc: *mut *mut c_void,
-    compare_count: usize,
-    results: *mut fi_ioc,
-    result_desc: *mut *mut c_void,
-    result_count: usize,
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: u32,
-    op: u32,
-    context: *mut c_void,
-) -> isize {
-    let atomic = Atomic { peer, addr, key, datatype, op, context };
-    // SAFETY: the structure is valid with its vectors, which are this call's arguments.
-    let call = |msg, flags| unsafe {
-        compare_atomicmsg(ep, msg, compares, compare_desc, compare_count, results, result_desc, result_count, flags)
-    };
-    // SAFETY: the arguments are those of this call.
-    unsafe { atomic.act(ep, (iov, desc, count), call) }
-}
-
-unsafe extern "C" fn compare_atomic(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    mut desc: *mut c_void,
-    compare: *const c_void,
-    mut compare_desc: *mut c_void,
-    result: *mut c_void,
-    mut result_desc: *mut c_void,
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: u32,
-    op: u32,
-    context: *mut c_void,
-) -> isize {
-    let iov = fi_ioc { addr: buf.cast_mut(), count };
-    let compares = fi_ioc { addr: compare.cast_mut(), count };
-    let mut results = fi_ioc { addr: result, count };
-    let (iov, desc) = (&raw const iov, &raw mut desc);
-    let (compares, compare_desc) = (&raw const compares, &raw mut compare_desc);
-    let (results, result_desc) = (&raw mut results, &raw mut result_desc);
-    // SAFETY: vectors of one piece.
-    unsafe {
-        compare_atomicv(
-            ep,
-            iov,
-            desc,
-            1,
-            compares,
-            compare_desc,
-            1,
-            results,
-            result_desc,
-            1,
-            peer,
-            addr,
-            key,
-            datatype,
-            op,
-            context,
-        )
-    }
+atomics! {
+    atomic_write(buf: *const c_void, count: usize, own_desc: *mut c_void) {
+        let (iov, mut desc) = (elements(buf, count), own_desc);
+    } (&iov, &mut desc, 1) => atomicmsg();
+    atomic_writev(iov: *const fi_ioc, desc: *mut *mut c_void, count: usize) {
+    } (iov, desc, count) => atomicmsg();
+    fetch_atomic(buf: *const c_void, count: usize, own_desc: *mut c_void, result: *mut c_void,
+        own_result_desc: *mut c_void) {
+        let (iov, mut desc) = (elements(buf, count), own_desc);
+        let (mut results, mut result_desc) = (elements(result, count), own_result_desc);
+    } (&iov, &mut desc, 1) => fetch_atomicmsg(&mut results, &mut result_desc, 1);
+    fetch_atomicv(iov: *const fi_ioc, desc: *mut *mut c_void, count: usize, results: *mut fi_ioc,
+        result_desc: *mut *mut c_void, result_count: usize) {
+    } (iov, desc, count) => fetch_atomicmsg(results, result_desc, result_count);
+    compare_atomic(buf: *const c_void, count: usize, own_desc: *mut c_void, compare: *const c_void,
+        own_compare_desc: *mut c_void, result: *mut c_void, own_result_desc: *mut c_void) {
+        let (iov, mut desc) = (elements(buf, count), own_desc);
+        let (compares, mut compare_desc) = (elements(compare, count), own_compare_desc);
+        let (mut results, mut result_desc) = (elements(result, count), own_result_desc);
+    } (&iov, &mut desc, 1)
+        => compare_atomicmsg(&compares, &mut compare_desc, 1, &mut results, &mut result_desc, 1);
+    compare_atomicv(iov: *const fi_ioc, desc: *mut *mut c_void, count: usize, compares: *const fi_ioc,
+        compare_desc: *mut *mut c_void, compare_count: usize, results: *mut fi_ioc, result_desc: *mut *mut c_void,
+        result_count: usize) {
+    } (iov, desc, count)
+        => compare_atomicmsg(compares, compare_desc, compare_count, results, result_desc, result_count);
 }
