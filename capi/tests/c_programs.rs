@@ -341,6 +341,34 @@ links! {
     absent_memory_of_one_peer_does_not_stop_the_others: "shm", "frozen";
 }
 
+/// Applications that make no more calls, although peers wait for what they have posted or read.
+fn silence(provider: &str, scenario: &str) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    run(provider, PROGRAM.get_or_init(|| compile("silence.c")), &[scenario], 60);
+}
+
+macro_rules! silence {
+    ($($name:ident: $provider:literal, $scenario:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            silence($provider, $scenario);
+        }
+    )*};
+}
+
+silence! {
+    what_was_injected_arrives_without_another_call: "tcp", "injected";
+    what_was_injected_arrives_without_another_call_within_a_host: "shm", "injected";
+    what_reports_nothing_arrives_without_another_call: "tcp", "unreported";
+    what_reports_nothing_arrives_without_another_call_within_a_host: "shm", "unreported";
+    what_was_read_is_acknowledged_without_another_call: "tcp", "transmitted";
+    what_was_read_is_acknowledged_without_another_call_within_a_host: "shm", "transmitted";
+    what_was_delivered_is_acknowledged_without_another_call: "tcp", "delivered";
+    what_was_delivered_is_acknowledged_without_another_call_within_a_host: "shm", "delivered";
+    what_was_matched_is_acknowledged_without_another_call: "tcp", "matched";
+    what_was_matched_is_acknowledged_without_another_call_within_a_host: "shm", "matched";
+}
+
 /// Readers and writers with random timing; `OFI_WAKES` sets the number of events.
 fn wakes(kind: &str) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

@@ -187,7 +187,7 @@ impl<L: Listener> Pollable for PassiveEndpoint<L> {
         let mut inner = self.lock();
         let (eq, backlog) = (inner.eq.clone(), inner.backlog);
         let (Some(listener), Some((eq, owner))) = (inner.listener.as_mut(), eq) else {
-            return PollOutcome { active: false, busy: false };
+            return PollOutcome::default();
         };
         let mut asked = Vec::new();
         let active = listener.poll(&mut asked);
@@ -218,7 +218,7 @@ impl<L: Listener> Pollable for PassiveEndpoint<L> {
             }
         }
         let busy = listener.next_deadline().is_some();
-        PollOutcome { active, busy }
+        PollOutcome { active, busy, defers: false }
     }
 
     fn flush(&self, _how: Flush) {}

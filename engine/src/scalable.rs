@@ -390,7 +390,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Pollable for 
     fn poll(&self) -> PollOutcome {
         let mut asked = Vec::new();
         let mut state = self.lock();
-        let Some(listener) = &mut state.listener else { return PollOutcome { active: false, busy: false } };
+        let Some(listener) = &mut state.listener else { return PollOutcome::default() };
         let active = listener.poll(&mut asked);
         let waits = listener.next_deadline().is_some();
         let busy = waits || listener.descriptor().is_none();
@@ -400,7 +400,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Pollable for 
         }
         drop(state);
         asked.into_iter().for_each(|asked| self.handle_request(asked));
-        PollOutcome { active, busy }
+        PollOutcome { active, busy, defers: false }
     }
 
     fn flush(&self, _how: Flush) {}

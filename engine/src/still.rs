@@ -60,7 +60,7 @@ pub(crate) struct Quiet {
 impl Pollable for Quiet {
     fn poll(&self) -> PollOutcome {
         self.polls.fetch_add(1, Ordering::SeqCst);
-        PollOutcome { active: false, busy: false }
+        PollOutcome::default()
     }
     fn polls(&self) -> Option<u32> {
         Some(self.polls.load(Ordering::SeqCst))

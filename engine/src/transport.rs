@@ -34,10 +34,25 @@ pub struct Token(pub u32);
 pub enum Urgency {
     /// Posted by the application: leaves by the transport's batching rule.
     Posted,
+    /// Posted by the application, which reads no completion of it and so may not call again: the
+    /// transport gives it to the system at once.
+    Unreported,
     /// Posted by the application with FI_MORE.
     MoreFollows,
     /// A control frame of the engine: leaves at the end of the current poll.
     Control,
+}
+
+impl Urgency {
+    /// Of an operation that the application has posted, with FI_MORE or not; `suppress`: no
+    /// completion reports it.
+    pub(crate) const fn of_posted(more_follows: bool, suppress: bool) -> Self {
+        match (more_follows, suppress) {
+            (true, _) => Self::MoreFollows,
+            (false, true) => Self::Unreported,
+            (false, false) => Self::Posted,
+        }
+    }
 }
 
 /// The result of submitting a frame with a payload.
@@ -112,6 +127,9 @@ pub enum Flush {
     ByRule,
     /// Everything: the caller has nothing left to read and may not call again soon.
     All,
+    /// Everything: the caller has read its last entry and may not call again, but its answer is
+    /// likely to follow, for which the system may wait a moment.
+    BeforeReply,
 }
 
 /// The payload of an arriving frame.

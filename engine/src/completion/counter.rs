@@ -4,6 +4,7 @@
 use super::threshold::{CounterWatch, Interest, Tally};
 use crate::progress::set::{Pollable, ProgressSet, Watcher};
 use crate::progress::wait::{Outcome, Sleep, Spin, Waiting, ringer, write};
+use crate::transport::Flush;
 use core::fmt;
 use ofi_core::Errno;
 use ofi_core::error::Result;
@@ -205,6 +206,8 @@ impl<K: LockKind> Counter<K> {
         let ready = || self.value() >= threshold || self.error_value() != errors;
         let sleep = Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how };
         let outcome = sleep.until(ready, timeout);
+        // A peer may wait for the acknowledgment of what was counted.
+        self.progress.flush(Flush::BeforeReply);
         if self.value() >= threshold {
             Ok(())
         } else if self.error_value() != errors {

@@ -3,7 +3,7 @@
 
 use super::core::Core;
 use super::{CLOSE_DEADLINE, Opener};
-use crate::peer::agenda::Work;
+use crate::peer::agenda::{DeferredAcks, Work};
 use crate::peer::yields::Due;
 use crate::progress::set::PollOutcome;
 use crate::transport::{Flush, Transport};
@@ -70,14 +70,14 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     #[inline(always)]
     pub(super) fn poll(&mut self) -> PollOutcome {
         let Self { transport: Some(transport), core, .. } = self else {
-            return PollOutcome { active: false, busy: false };
+            return PollOutcome::default();
         };
         let active = transport.poll(core);
         let has_news = core.rx.has_news();
         if core.peers.agenda.is_any() || has_news {
             return Self::follow_up(transport, core, (active, has_news));
         }
-        PollOutcome { active, busy: transport.is_busy() }
+        PollOutcome { active, busy: transport.is_busy(), defers: false }
     }
 
     #[inline(never)]
@@ -94,7 +94,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         }
         core.run_deferred(!active);
         active |= Self::finish(transport, core);
-        PollOutcome { active, busy: watches || transport.is_busy() || core.next_due().is_some() }
+        let busy = watches || transport.is_busy() || core.next_due().is_some();
+        PollOutcome { active, busy, defers: core.peers.agenda.has_deferred() }
     }
 
     /// Carries out pending work and sends the frames that it produces, for a few rounds; the rest
@@ -145,16 +146,24 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         due.is_some_and(|due| announced.is_none_or(|announced| due < announced))
     }
 
-    /// Sends what is held back for a caller that may not poll again soon, but leaves the
-    /// acknowledgments that a reply is expected to take along, where that saves something.
-    pub(super) fn flush_for_reader(&mut self) {
+    /// Sends what is held back for a caller that may not poll again soon, but has acknowledgments
+    /// wait for the reply that is expected to take them along, where that saves something: in the
+    /// system if the caller has read an entry and may wait elsewhere before it replies, and here if
+    /// it has not, because it looks at memory and polls meanwhile.
+    pub(super) fn flush_for_reader(&mut self, how: Flush) {
         if !T::COMBINES_FRAMES {
-            self.flush_all();
-        } else if self.core.peers.agenda.flushes_deferred() {
-            self.flush_all();
-            self.core.peers.agenda.note_flushed();
-        } else {
-            self.flush_frames();
+            return self.flush_all();
+        }
+        match self.core.peers.agenda.flush_deferred(how) {
+            DeferredAcks::Leave => self.flush_all(),
+            DeferredAcks::LeaveSoon => {
+                // Apart from what else is held back, which shall not wait.
+                self.flush_frames();
+                let Self { transport: Some(transport), core, .. } = self else { return };
+                core.send_deferred(transport);
+                transport.flush(Flush::BeforeReply, core);
+            }
+            DeferredAcks::None | DeferredAcks::Stay => self.flush_frames(),
         }
     }
 

@@ -92,8 +92,8 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         match how {
             // The application need not call again.
-            Flush::All if inner.prompt => inner.flush_all(),
-            Flush::All => inner.flush_for_reader(),
+            Flush::All | Flush::BeforeReply if inner.prompt => inner.flush_all(),
+            Flush::All | Flush::BeforeReply => inner.flush_for_reader(how),
             Flush::ByRule => {
                 if let Inner { transport: Some(transport), core, .. } = &mut *inner {
                     transport.flush(how, core);

@@ -45,12 +45,23 @@ const NUDGES: u16 = 4 * LOOK_EVERY;
 const PUBLISH_EVERY: u16 = 4096;
 
 /// The result of polling a pollable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollOutcome {
     /// Something happened.
     pub active: bool,
     /// It must be polled again even without events on its descriptor.
     pub busy: bool,
+    /// It has acknowledgments for peers that wait for the next call.
+    pub defers: bool,
+}
+
+/// The result of a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Something happened.
+    pub active: bool,
+    /// As for [`PollOutcome::defers`].
+    pub defers: bool,
 }
 
 /// An endpoint or passive endpoint in a progress set.
@@ -310,10 +321,14 @@ impl<K: LockKind> ProgressSet<K> {
         self.ready_list.take(|key| state.activate(key));
     }
 
-    /// One pass: polls the active pollables, and at times checks the others for events. True if
-    /// anything happened.
-    #[inline(always)]
+    /// [`Self::pass`]; true if anything happened.
     pub fn progress(&self) -> bool {
+        self.pass().active
+    }
+
+    /// One pass: polls the active pollables, and at times checks the others for events.
+    #[inline(always)]
+    pub fn pass(&self) -> Pass {
         let mut state = K::lock(&self.state);
         // With all pollables active the wait object has nothing to report.
         if self.ready_list.has_news() || state.active.len() != state.all_active {
@@ -326,7 +341,7 @@ impl<K: LockKind> ProgressSet<K> {
     pub fn look_in(&self) -> bool {
         let active = self.progress();
         if active {
-            self.flush(Flush::All);
+            self.flush(Flush::BeforeReply);
         }
         self.passed(active);
         active
@@ -350,7 +365,7 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     #[inline(never)]
-    fn progress_all(&self, state: &mut State) -> bool {
+    fn progress_all(&self, state: &mut State) -> Pass {
         // A thread that makes progress does not sleep.
         let wakes = state.watchers.remove(Watcher::ThisThread);
         if wakes {
@@ -409,7 +424,7 @@ impl<K: LockKind> ProgressSet<K> {
         state.active.iter().for_each(|active| active.pollable.ready_flag().clear());
         self.look_now(&mut state);
         self.activate_due(&mut state);
-        state.poll_active()
+        state.poll_active().active
     }
 
     /// Sleeps until an event on a pollable's descriptor or the timeout, without the lock: pollables
@@ -564,13 +579,14 @@ impl State {
     }
 
     #[inline(always)]
-    fn poll_active(&mut self) -> bool {
+    fn poll_active(&mut self) -> Pass {
         self.counts.polled = self.counts.polled.wrapping_add(1);
-        let mut any = false;
+        let (mut any, mut defers) = (false, false);
         let mut at = 0;
         while let Some(active) = self.active.get_mut(at) {
             let outcome = active.pollable.poll();
             any |= outcome.active;
+            defers |= outcome.defers;
             if outcome.active || outcome.busy {
                 active.idle = 0;
                 at += 1;
@@ -586,7 +602,7 @@ impl State {
                 at += 1;
             }
         }
-        any
+        Pass { active: any, defers }
     }
 }
 

@@ -405,7 +405,7 @@ impl RoomWatch for WorkQueue {
 /// itself: a counter's change may happen under locks under which that is not allowed.
 impl Pollable for WorkQueue {
     fn poll(&self) -> PollOutcome {
-        PollOutcome { active: self.run(), busy: true }
+        PollOutcome { active: self.run(), busy: true, defers: false }
     }
 
     fn flush(&self, _how: Flush) {}

@@ -106,7 +106,7 @@ enum Issue {
 
 impl How {
     const fn urgency(self) -> Urgency {
-        if self.more_follows { Urgency::MoreFollows } else { Urgency::Posted }
+        Urgency::of_posted(self.more_follows, self.suppress)
     }
 }
 

@@ -140,7 +140,7 @@ impl Tx {
             let number = super::key(self.sends.vacant_key());
             let header = Frame::Eager { id: number, info }.encode();
             let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
-            let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
+            let urgency = Urgency::of_posted(op.flags.contains(OpFlags::MORE), suppress);
             let outcome = transport.submit(id, &header, payload, urgency);
             if outcome == Submitted::Done && ack == AckMode::No {
                 link.tx.credit.take_tx(cost_of(len));

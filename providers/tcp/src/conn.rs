@@ -142,10 +142,16 @@ fn receive_direct<N: Net>(
     (net.recv(socket, &mut chunks[..count]), asked, placed)
 }
 
+/// The system has taken bytes of a connection; `more` as in [`Net::send`].
 #[inline(always)]
-pub(crate) fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, slot: usize, net: &N, audits: &mut Deadlines) {
+pub(crate) fn note_sent<N: Net>(
+    conn: &mut Conn<N::Socket>,
+    slot: usize,
+    (net, audits): (&N, &mut Deadlines),
+    more: bool,
+) {
     let now = net.now();
-    conn.writer.sent_at(now);
+    conn.writer.sent_at(now, more);
     if conn.audit.is_none() {
         conn.audit = Some(begin_audit(now, slot, audits));
     }
@@ -272,5 +278,5 @@ pub(crate) fn send_from<N: Net>(
             count += 1;
         }
     });
-    net.send(socket, &chunks[..count])
+    net.send(socket, &chunks[..count], false)
 }

@@ -376,7 +376,7 @@ impl<N: Net> TcpTransport<N> {
             conn.writer.push_hello(&hello);
             self.deadlines.remove(deadline, slot);
             drop(self.net.rewatch(&conn.socket, Interest::Read, slot as u64));
-            self.send_waiting(slot);
+            self.send_waiting(slot, false);
             self.activate(slot);
             // The peer is at work meanwhile.
             outcome = self.conns.get(slot).map(|conn| self.net.settle(&conn.socket, remote));
@@ -424,7 +424,7 @@ impl<N: Net> Transport for TcpTransport<N> {
             .and_then(|()| self.insert(socket, remote, State::Open, reader))
             .map_err(|error| Error::os(error, "accept a connection request"))?;
         self.conns[slot].writer.push_hello(hello);
-        self.send_waiting(slot);
+        self.send_waiting(slot, false);
         self.list(slot);
         self.activate(slot);
         Ok(id(slot))
@@ -506,7 +506,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         if conn.finishing.is_none() {
             conn.finishing = Some(false);
         }
-        self.send_waiting(slot);
+        self.send_waiting(slot, false);
         let Some(conn) = self.conns.get(slot) else { return ShutdownState::Done };
         let acknowledged = conn.finishing == Some(true) && self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0;
         if acknowledged || conn.broken.is_some() || matches!(conn.state, State::Refused { .. }) {

@@ -35,9 +35,10 @@ pub(crate) struct Manner {
 
 impl Manner {
     pub(crate) fn random(rng: &mut Rng) -> Self {
-        let urgency = match rng.u8(0..4) {
+        let urgency = match rng.u8(0..6) {
             0 => Urgency::Control,
             1 => Urgency::MoreFollows,
+            2 => Urgency::Unreported,
             _ => Urgency::Posted,
         };
         Self { urgency, inject: rng.u8(0..4) == 0, fast: rng.bool() }

@@ -36,6 +36,9 @@ pub struct Faults {
 struct End {
     /// Bytes from the peer that this end has not read.
     inbox: VecDeque<u8>,
+    /// How many of the last of them the peer's host keeps, because more was likely to follow, and
+    /// since when.
+    kept: (usize, u64),
     /// The peer has shut down writing.
     ended: bool,
     /// The connection is broken: reads fail once the inbox is empty.
@@ -47,6 +50,16 @@ struct End {
     /// Whether the peer's host accepted or refused; `None` for a host that does not answer.
     connected: Option<bool>,
     watched: Option<(u64, Interest)>,
+}
+
+impl End {
+    /// How many bytes this end can read.
+    fn arrived(&self, now: u64) -> usize {
+        /// How long a host keeps bytes because more was likely to follow, in nanoseconds.
+        const WHILE: u64 = 200_000_000;
+        let (kept, since) = self.kept;
+        if now >= since + WHILE { self.inbox.len() } else { self.inbox.len() - kept }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -174,7 +187,7 @@ impl World {
         for end in ends.iter_mut().flatten().filter(|end| breaks(end)) {
             let keep = rng.usize(0..=end.inbox.len());
             end.inbox.truncate(keep);
-            end.broken = true;
+            (end.broken, end.kept) = (true, (0, 0));
         }
     }
 
@@ -241,7 +254,7 @@ impl Drop for SimSocket {
                 // Unread bytes turn the close into a reset, as in a real system; the peer can still
                 // read its inbox.
                 if let Some(Some(peer)) = end.peer.map(|peer| state.ends[peer].as_mut()) {
-                    peer.peer = None;
+                    (peer.peer, peer.kept) = (None, (0, 0));
                     if end.inbox.is_empty() && !end.broken { peer.ended = true } else { peer.broken = true }
                 }
             }
@@ -295,7 +308,7 @@ impl State {
 
     /// Collects the events of the sockets that an endpoint watches.
     fn news_of(&mut self, descriptor: Descriptor, news: &mut Vec<Event>) {
-        let Self { nets, listeners, ends, .. } = self;
+        let Self { nets, listeners, ends, now, .. } = self;
         let Some(sockets) = nets.get_mut(&descriptor) else { return };
         sockets.retain(|id| match id {
             Id::Listener(addr) => listeners.contains_key(addr),
@@ -314,7 +327,7 @@ impl State {
                     let Some((key, interest)) = end.watched else { continue };
                     let peer = end.peer.and_then(|peer| self.ends[peer].as_ref());
                     let room = peer.is_none_or(|peer| peer.inbox.len() < self.capacity);
-                    let readable = !end.inbox.is_empty() || end.ended || end.broken;
+                    let readable = end.arrived(*now) > 0 || end.ended || end.broken;
                     let writable = interest == Interest::ReadWrite
                         && (room && end.connected == Some(true) || end.connected == Some(false) || end.broken);
                     if readable || writable {
@@ -325,14 +338,14 @@ impl State {
         }
     }
 
-    fn write(&mut self, id: Id, bytes: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, id: Id, bytes: &[u8], more: bool) -> io::Result<usize> {
         if self.stalls() {
             return Err(error(ErrorKind::WouldBlock));
         }
         if self.mute {
             return Err(error(ErrorKind::BrokenPipe));
         }
-        let (capacity, len) = (self.capacity, self.cut(bytes.len()));
+        let (capacity, len, now) = (self.capacity, self.cut(bytes.len()), self.now);
         let end = self.end(id).ok_or_else(|| error(ErrorKind::BrokenPipe))?;
         let peer = match end.peer {
             Some(peer) if !end.broken => peer,
@@ -340,11 +353,20 @@ impl State {
         };
         let peer = self.ends[peer].as_mut().ok_or_else(|| error(ErrorKind::BrokenPipe))?;
         let room = capacity.saturating_sub(peer.inbox.len());
+        if room < len {
+            // A host that has no more room keeps nothing back.
+            peer.kept = (0, 0);
+        }
         if room == 0 && len > 0 {
             return Err(error(ErrorKind::WouldBlock));
         }
         let count = len.min(room);
         peer.inbox.extend(&bytes[..count]);
+        peer.kept = match peer.kept {
+            _ if !more || room < len => (0, 0),
+            (0, _) => (count, now),
+            (kept, since) => (kept + count, since),
+        };
         Ok(count)
     }
 
@@ -352,9 +374,10 @@ impl State {
         if self.stalls() {
             return Err(error(ErrorKind::WouldBlock));
         }
-        let len = self.cut(len);
+        let (len, now) = (self.cut(len), self.now);
         let end = self.end(id).ok_or_else(|| error(ErrorKind::ConnectionReset))?;
-        if end.inbox.is_empty() {
+        let arrived = end.arrived(now);
+        if arrived == 0 {
             return match (end.broken, end.ended) {
                 (true, _) => Err(error(ErrorKind::ConnectionReset)),
                 (false, true) => Ok(Vec::new()),
@@ -362,7 +385,7 @@ impl State {
             };
         }
         // Reading copies whole slices; an iterator over the queue takes byte after byte.
-        let mut out = vec![0; len.min(end.inbox.len())];
+        let mut out = vec![0; len.min(arrived)];
         end.inbox.read_exact(&mut out)?;
         Ok(out)
     }
@@ -411,6 +434,7 @@ impl Net for SimNet {
         let id = Id::End(state.ends.len());
         state.ends.push(Some(End {
             inbox: VecDeque::new(),
+            kept: (0, 0),
             ended: false,
             broken: false,
             peer: None,
@@ -440,6 +464,7 @@ impl Net for SimNet {
             let (local, remote) = (to, end.local);
             ends.push(Some(End {
                 inbox: VecDeque::new(),
+                kept: (0, 0),
                 ended: false,
                 broken: false,
                 peer: Some(mine),
@@ -490,14 +515,23 @@ impl Net for SimNet {
         }
     }
 
-    fn send(&self, socket: &SimSocket, chunks: &[Chunk<'_>]) -> io::Result<usize> {
+    fn send(&self, socket: &SimSocket, chunks: &[Chunk<'_>], more: bool) -> io::Result<usize> {
         let mut bytes = Vec::new();
         chunks.iter().for_each(|chunk| chunk.append_to(&mut bytes));
-        self.send_slice(socket, &bytes)
+        self.world.lock().write(socket.id, &bytes, more)
+    }
+
+    fn push(&self, socket: &SimSocket) -> io::Result<()> {
+        let mut state = self.world.lock();
+        let peer = state.end(socket.id).and_then(|end| end.peer);
+        if let Some(Some(peer)) = peer.map(|peer| state.ends[peer].as_mut()) {
+            peer.kept = (0, 0);
+        }
+        Ok(())
     }
 
     fn send_slice(&self, socket: &SimSocket, bytes: &[u8]) -> io::Result<usize> {
-        self.world.lock().write(socket.id, bytes)
+        self.world.lock().write(socket.id, bytes, false)
     }
 
     fn recv(&self, socket: &SimSocket, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize> {
@@ -521,7 +555,7 @@ impl Net for SimNet {
         let mut state = self.world.lock();
         let peer = state.end(socket.id).and_then(|end| end.peer);
         if let Some(Some(peer)) = peer.map(|peer| state.ends[peer].as_mut()) {
-            peer.ended = true;
+            (peer.ended, peer.kept) = (true, (0, 0));
         }
         Ok(())
     }

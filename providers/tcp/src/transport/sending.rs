@@ -21,19 +21,25 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Sends a connection's queued bytes until the socket takes no more.
-    pub(super) fn send_waiting(&mut self, slot: usize) {
+    /// Sends a connection's queued bytes until the socket takes no more. If `more` are likely to
+    /// follow, the system may keep the last ones for a moment.
+    pub(super) fn send_waiting(&mut self, slot: usize, more: bool) {
         let Self { conns, net, done, audits, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
         if conn.broken.is_some() || matches!(conn.state, State::Connecting { .. }) {
             return;
         }
+        if conn.writer.corked && conn.writer.is_empty() && !more {
+            conn.writer.corked = false;
+            // Fails only on a connection that is gone, as the next read reports.
+            drop(net.push(&conn.socket));
+        }
         let mut waits = false;
         while !conn.writer.is_empty() {
-            match conn.writer.with_chunks(|chunks| net.send(&conn.socket, chunks)) {
+            match conn.writer.with_chunks(|chunks| net.send(&conn.socket, chunks, more)) {
                 Ok(count) => {
                     conn.writer.advance(count, |token, buffer| done.push(Done::Sent(id(slot), token, buffer)));
-                    note_sent(conn, slot, net, audits);
+                    note_sent(conn, slot, (net, audits), more);
                 }
                 Err(error) if blocked(&error) => {
                     waits = true;
@@ -76,7 +82,7 @@ impl<N: Net> TcpTransport<N> {
                 continue;
             }
             if due {
-                self.send_waiting(slot);
+                self.send_waiting(slot, how == Flush::BeforeReply);
             }
             at += 1;
         }
@@ -156,7 +162,9 @@ impl<N: Net> TcpTransport<N> {
                 false
             }
             Urgency::MoreFollows => false,
-            Urgency::Posted => conn.writer.may_send(|| net.now()) || !settings.hold && conn.writer.is_empty(),
+            Urgency::Posted | Urgency::Unreported => {
+                conn.writer.may_send(|| net.now()) || !settings.hold && conn.writer.is_empty()
+            }
         };
         if leaves {
             let outcome = match &payload {
@@ -184,7 +192,7 @@ impl<N: Net> TcpTransport<N> {
             };
             match outcome {
                 Ok(count) => {
-                    note_sent(conn, slot, net, audits);
+                    note_sent(conn, slot, (net, audits), false);
                     sent = count;
                 }
                 Err(error) if blocked(&error) => {}
@@ -204,7 +212,14 @@ impl<N: Net> TcpTransport<N> {
             return Submitted::Done;
         }
         let is_due = |writer: &mut Writer| !settings.hold || writer.is_due(total - sent, || net.now());
-        let now_due = leaves || urgency == Urgency::Posted && is_due(&mut conn.writer);
+        let due = leaves
+            || match urgency {
+                Urgency::Posted => is_due(&mut conn.writer),
+                // A copy costs less than the system's wait for more may cost the peer.
+                Urgency::Unreported => len > COPY || is_due(&mut conn.writer),
+                Urgency::MoreFollows | Urgency::Control => false,
+            };
+        let now_due = due || urgency == Urgency::Unreported && !conn.blocked;
         // Queue the rest: small and injected payloads as a copy, others in place. While the socket
         // takes no more, a payload that is not injected completes only when sent: a caller that
         // sees the completion may not call again for a long time.
@@ -231,7 +246,7 @@ impl<N: Net> TcpTransport<N> {
             }
         }
         if now_due {
-            self.send_waiting(slot);
+            self.send_waiting(slot, !due);
         }
         kept
     }

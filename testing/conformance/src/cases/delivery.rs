@@ -19,7 +19,7 @@ pub(crate) fn every_size<M: Medium>(seed: u64) {
     for node in [0, 1] {
         world.nodes[node].observer.takes_all = true;
         for &size in &sizes {
-            for urgency in [Urgency::Posted, Urgency::MoreFollows, Urgency::Control] {
+            for urgency in [Urgency::Posted, Urgency::Unreported, Urgency::MoreFollows, Urgency::Control] {
                 for (inject, fast) in [(false, false), (true, false), (false, true)] {
                     if (inject || urgency != Urgency::Posted) && size > MOST_EAGER {
                         continue;
@@ -123,7 +123,24 @@ fn submit_little<M: Medium>(world: &mut World<M>) -> ChannelId {
 pub(crate) fn flush_all<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = submit_little(&mut world);
-    world.nodes[0].flush(Flush::All);
+    let how = if world.rng.bool() { Flush::All } else { Flush::BeforeReply };
+    world.nodes[0].flush(how);
+    expect_everything(&mut world, channel);
+}
+
+/// What the application reads no completion of arrives without further calls of the sender.
+pub(crate) fn unreported<M: Medium>(seed: u64) {
+    let mut world = World::<M>::calm_pair(seed);
+    let channel = world.link(0, 1);
+    world.settle();
+    let id = world.end_of(0, channel);
+    for _ in 0..world.rng.usize(1..12) {
+        let World { nodes, rng, .. } = &mut world;
+        let len = rng.usize(0..=M::MOST_PAYLOAD.min(300));
+        let frame = Planned::with_payload(nodes[0].next_number(id), len, rng);
+        let manner = Manner { urgency: Urgency::Unreported, inject: rng.bool(), fast: rng.bool() };
+        let _ = nodes[0].submit(id, frame, manner, rng);
+    }
     expect_everything(&mut world, channel);
 }
 

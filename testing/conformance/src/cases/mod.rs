@@ -40,6 +40,7 @@ pub(crate) fn all<M: Medium>() -> Vec<Case> {
         case("seventy_thousand_frames_arrive", ONE, NOTHING, delivery::many::<M>),
         case("flush_all_leaves_nothing_held", SOME, NOTHING, delivery::flush_all::<M>),
         case("a_poll_leaves_nothing_held", SOME, NOTHING, delivery::poll::<M>),
+        case("what_reports_nothing_is_never_held", SOME, NOTHING, delivery::unreported::<M>),
         case(
             "a_link_that_one_side_shuts_down_delivers_everything_first",
             SOME,

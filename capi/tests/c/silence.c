@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * An application that makes no more calls, because it waits for something else: what it has
+ * injected still reaches the peer, and so does the acknowledgment of what it has read. One
+ * scenario per run.
+ */
+#include <poll.h>
+
+#include "process.h"
+#include "scenario.h"
+#include "side.h"
+
+/* Seconds within which the peer must hear of it. */
+#define SOON 5
+#define MOST 64
+
+static char place[MOST][8192];
+
+static struct side a, b;
+static fi_addr_t to_a, to_b;
+
+static void open_both(void)
+{
+	open_rdm(&a, FI_WAIT_NONE);
+	open_rdm(&b, FI_WAIT_NONE);
+	to_b = insert(&a, b.name);
+	to_a = insert(&b, a.name);
+}
+
+static void close_both(void)
+{
+	close_side(&a);
+	close_side(&b);
+}
+
+static void receive(struct side *s, size_t i, size_t size)
+{
+	CHECK(fi_trecv(s->ep, place[i], size, NULL, FI_ADDR_UNSPEC, 1, 0, place[i]) == 0);
+}
+
+/* Reads one completion of `s` while the other side makes no call. */
+static struct fi_cq_tagged_entry alone(struct side *s)
+{
+	struct fi_cq_tagged_entry entry = { 0 };
+	struct fi_cq_err_entry err;
+	int found = next_entry(s->cq, NULL, &entry, &err, SOON);
+
+	if (found <= 0)
+		fprintf(stderr, "%s\n", found ? "nothing completes" : fi_strerror(err.err));
+	CHECK(found == 1);
+	return entry;
+}
+
+/* A message each way, so that both sides have a link. */
+static void meet(size_t size)
+{
+	receive(&b, 0, size);
+	CHECK(fi_tsend(a.ep, place[MOST - 1], size, NULL, to_b, 1, &a) == 0);
+	done(&a, &b, &a, FI_SEND | FI_TAGGED);
+	done(&b, &a, place[0], FI_RECV | FI_TAGGED);
+	receive(&a, 0, size);
+	CHECK(fi_tsend(b.ep, place[MOST - 1], size, NULL, to_a, 1, &b) == 0);
+	done(&b, &a, &b, FI_SEND | FI_TAGGED);
+	done(&a, &b, place[0], FI_RECV | FI_TAGGED);
+}
+
+/* Injects a burst, and then calls no more. */
+static void burst(size_t size, size_t count)
+{
+	size_t i;
+
+	open_both();
+	meet(size);
+	for (i = 0; i < count; i++)
+		receive(&b, i, size);
+	for (i = 0; i < count; i++) {
+		memset(place[MOST - 1], (int) i, size);
+		CHECK(fi_tinject(a.ep, place[MOST - 1], size, to_b, 1) == 0);
+	}
+	for (i = 0; i < count; i++) {
+		CHECK(alone(&b).op_context == place[i]);
+		CHECK(place[i][0] == (char) i && place[i][size - 1] == (char) i);
+	}
+	close_both();
+}
+
+static void injected(void)
+{
+	struct fi_info *info = find(FI_EP_RDM);
+	size_t most = info->tx_attr->inject_size;
+
+	fi_freeinfo(info);
+	CHECK(most <= sizeof(place[0]));
+	burst(8, 1);
+	burst(8, 40);
+	burst(most, 5);
+}
+
+/* The same by sends that report nothing. */
+static void unreported(void)
+{
+	struct fid_cq *unread;
+	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
+	size_t i;
+
+	open_domain(&a, find(FI_EP_RDM), FI_WAIT_NONE);
+	CHECK(fi_cq_open(a.domain, &attr, &unread, NULL) == 0);
+	CHECK(fi_endpoint(a.domain, a.info, &a.ep, NULL) == 0);
+	CHECK(fi_ep_bind(a.ep, &a.cq->fid, FI_RECV) == 0);
+	CHECK(fi_ep_bind(a.ep, &unread->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION) == 0);
+	CHECK(fi_ep_bind(a.ep, &a.av->fid, 0) == 0 && fi_enable(a.ep) == 0);
+	a.len = sizeof(a.name);
+	CHECK(fi_getname(&a.ep->fid, a.name, &a.len) == 0);
+	open_rdm(&b, FI_WAIT_NONE);
+	to_b = insert(&a, b.name);
+	to_a = insert(&b, a.name);
+	receive(&a, 0, 8);
+	CHECK(fi_tsend(b.ep, place[MOST - 1], 8, NULL, to_a, 1, &b) == 0);
+	done(&b, &a, &b, FI_SEND | FI_TAGGED);
+	done(&a, &b, place[0], FI_RECV | FI_TAGGED);
+	for (i = 0; i < 40; i++)
+		receive(&b, i, 8);
+	for (i = 0; i < 40; i++)
+		CHECK(fi_tsend(a.ep, place[MOST - 1], 8, NULL, to_b, 1, NULL) == 0);
+	for (i = 0; i < 40; i++)
+		CHECK(alone(&b).op_context == place[i]);
+	CHECK(fi_close(&a.ep->fid) == 0 && fi_close(&unread->fid) == 0);
+	a.ep = NULL;
+	close_both();
+}
+
+/* Sends a message that completes at this level. */
+static void send_at(struct side *s, fi_addr_t to, uint64_t level)
+{
+	struct iovec iov = { place[MOST - 1], 8 };
+	struct fi_msg_tagged msg = { .msg_iov = &iov, .iov_count = 1, .addr = to, .tag = 1, .context = s };
+
+	CHECK(fi_tsendmsg(s->ep, &msg, FI_COMPLETION | level) == 0);
+}
+
+/*
+ * One side reads a message, and then calls no more: first right away, then after some rounds in
+ * which its answer has followed.
+ */
+static void acknowledged(uint64_t level)
+{
+	size_t rounds[] = { 0, 1, 20 }, i, k;
+
+	for (k = 0; k < sizeof(rounds) / sizeof(*rounds); k++) {
+		open_both();
+		meet(8);
+		for (i = 0; i < rounds[k]; i++) {
+			receive(&b, 0, 8);
+			receive(&a, 0, 8);
+			send_at(&a, to_b, level);
+			while (next_of(&b, NULL, &(struct fi_cq_tagged_entry) { 0 }, NULL) != 1)
+				;
+			send_at(&b, to_a, level);
+			/* Its own send, and the answer, in whichever order. */
+			next_of(&a, &b, &(struct fi_cq_tagged_entry) { 0 }, NULL);
+			next_of(&a, &b, &(struct fi_cq_tagged_entry) { 0 }, NULL);
+			next_of(&b, &a, &(struct fi_cq_tagged_entry) { 0 }, NULL);
+		}
+		receive(&b, 0, 8);
+		send_at(&a, to_b, level);
+		CHECK(alone(&b).op_context == place[0]);
+		CHECK(alone(&a).op_context == &a);
+		close_both();
+	}
+}
+
+static void transmitted(void)
+{
+	acknowledged(FI_TRANSMIT_COMPLETE);
+}
+
+static void delivered(void)
+{
+	acknowledged(FI_DELIVERY_COMPLETE);
+}
+
+static void matched(void)
+{
+	acknowledged(FI_MATCH_COMPLETE);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct scenario scenarios[] = {
+		{ "injected", injected }, { "unreported", unreported }, { "transmitted", transmitted },
+		{ "delivered", delivered }, { "matched", matched },
+		{ NULL, NULL },
+	};
+
+	return run_scenario(argc, argv, scenarios);
+}
