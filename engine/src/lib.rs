@@ -45,6 +45,7 @@ pub use endpoint::Endpoint;
 pub use measures::{Counts, Measures};
 pub use passive::PassiveEndpoint;
 pub use progress::auto::Auto;
+pub use progress::backstop::Backstop;
 pub use progress::publish::{Held as HeldReports, Publisher, hold as hold_reports, publish};
 pub use progress::set::Watcher;
 pub use progress::wait::Waiting;

@@ -34,8 +34,7 @@ pub struct Token(pub u32);
 pub enum Urgency {
     /// Posted by the application: leaves by the transport's batching rule.
     Posted,
-    /// Posted by the application, which reads no completion of it and so may not call again: the
-    /// transport gives it to the system at once.
+    /// Posted by the application, which nothing need bring back to the library: leaves at once.
     Unreported,
     /// Posted by the application with FI_MORE.
     MoreFollows,
@@ -44,13 +43,13 @@ pub enum Urgency {
 }
 
 impl Urgency {
-    /// Of an operation that the application has posted, with FI_MORE or not; `suppress`: no
-    /// completion reports it.
-    pub(crate) const fn of_posted(more_follows: bool, suppress: bool) -> Self {
-        match (more_follows, suppress) {
+    /// Of an operation that the application has posted, with FI_MORE or not. `may_hold`: the
+    /// application reads its completion, or a backstop sends what is held.
+    pub(crate) const fn of_posted(more_follows: bool, may_hold: bool) -> Self {
+        match (more_follows, may_hold) {
             (true, _) => Self::MoreFollows,
-            (false, true) => Self::Unreported,
-            (false, false) => Self::Posted,
+            (false, true) => Self::Posted,
+            (false, false) => Self::Unreported,
         }
     }
 }
@@ -127,9 +126,6 @@ pub enum Flush {
     ByRule,
     /// Everything: the caller has nothing left to read and may not call again soon.
     All,
-    /// Everything: the caller has read its last entry and may not call again, but its answer is
-    /// likely to follow, for which the system may wait a moment.
-    BeforeReply,
 }
 
 /// The payload of an arriving frame.
@@ -338,6 +334,10 @@ pub trait Transport: Send + Sized + 'static {
     /// overrides it.
     const MAX_WRITE: usize = MOST_EAGER;
 
+    /// Whether it holds frames by its batching rule, on links that would take them.
+    fn holds_posted(&self) -> bool {
+        false
+    }
     /// The address at which peers reach this endpoint.
     fn local_addr(&self) -> Addr;
     /// Starts to connect. Returns local errors only; the peer's arrive by
@@ -348,6 +348,11 @@ pub trait Transport: Send + Sized + 'static {
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
     /// The number that the next link will get.
     fn next_link(&self) -> LinkId;
+    /// Whether a frame with a payload of `len` bytes would leave at once. If it would not, the engine
+    /// refuses an injected operation for now: nothing need bring its application back.
+    fn takes_at_once(&mut self, _link: LinkId, _len: usize) -> bool {
+        true
+    }
     /// Sends a frame with a payload, or keeps it until the link takes it.
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted;
     /// Sends a frame without a payload, or copies it until the link takes it. By default a frame

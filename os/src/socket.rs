@@ -144,24 +144,17 @@ impl Socket {
         self.0.peer_addr()?.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
     }
 
-    /// Sends from the chunks; returns the number of bytes sent. If `more` are likely to follow, the
-    /// system keeps what fills no packet until they do, or [`Self::push`], for up to 0.2 s.
-    pub fn send(&self, chunks: &[Chunk<'_>], more: bool) -> io::Result<usize> {
+    /// Sends from the chunks; returns the number of bytes sent.
+    pub fn send(&self, chunks: &[Chunk<'_>]) -> io::Result<usize> {
         // SAFETY: an all-zero message header is a valid empty one.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
         message.msg_iov = chunks.as_ptr().cast_mut().cast();
         message.msg_iovlen = chunks.len();
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | if more { libc::MSG_MORE } else { 0 };
         // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is readable
         // as long as they live.
-        let sent = unsafe { uncancelled::sendmsg(self.0.as_raw_fd(), &message, flags) };
+        let sent =
+            unsafe { uncancelled::sendmsg(self.0.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
         length(sent)
-    }
-
-    /// Has the system send what it keeps because more was likely to follow.
-    pub fn push(&self) -> io::Result<()> {
-        // It is set already; to set it is what makes the system look (tcp(7)).
-        self.0.set_tcp_nodelay(true)
     }
 
     /// Sends from one slice; returns the number of bytes sent.
@@ -313,7 +306,7 @@ mod tests {
     #[test]
     fn bytes_travel_and_are_acknowledged() {
         let (client, server) = pair();
-        assert_eq!(client.send(&[Chunk::of(b"one"), Chunk::of(b"two")], false).unwrap(), 6);
+        assert_eq!(client.send(&[Chunk::of(b"one"), Chunk::of(b"two")]).unwrap(), 6);
         let mut got = [0u8; 16];
         let count = loop {
             match server.recv(&mut [ChunkMut::of(&mut got)]) {

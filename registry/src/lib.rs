@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod auto;
+mod backstop;
 mod discover;
 mod endpoint;
 mod filter;
@@ -15,6 +16,7 @@ mod query;
 mod shared_av;
 
 pub use auto::AutoThread;
+pub use backstop::BackstopThread;
 pub use discover::{Refusal, Refusals, discover, format_asked, search};
 pub use endpoint::{
     ScalableOf, context_config, open_datagram_endpoint, open_endpoint, open_passive_endpoint, open_scalable_endpoint,

@@ -6,6 +6,7 @@ pub mod bias;
 pub mod busy;
 pub mod doorbell;
 pub mod handles;
+pub mod held;
 pub mod histogram;
 pub mod lines;
 pub mod lock;

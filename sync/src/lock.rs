@@ -17,6 +17,8 @@ pub trait LockKind: Copy + Send + Sync + 'static {
     type Cell<T: Send>: Send + Sync;
     /// Access to the value.
     type Guard<'a, T: Send + 'a>: DerefMut<Target = T>;
+    /// Whether a thread of the library may take the lock too.
+    const IS_SHARED: bool;
 
     /// Puts a value behind the lock. The kind itself is the proof that it may be used.
     fn cell<T: Send>(self, value: T) -> Self::Cell<T>;
@@ -40,6 +42,7 @@ impl Park {
 impl LockKind for Park {
     type Cell<T: Send> = ParkCell<T>;
     type Guard<'a, T: Send + 'a> = ParkGuard<'a, T>;
+    const IS_SHARED: bool = true;
 
     fn cell<T: Send>(self, value: T) -> ParkCell<T> {
         ParkCell::new(value, self.0)
@@ -97,6 +100,7 @@ impl<T> fmt::Debug for UnlockedGuard<'_, T> {
 impl LockKind for Unlocked {
     type Cell<T: Send> = UnlockedCell<T>;
     type Guard<'a, T: Send + 'a> = UnlockedGuard<'a, T>;
+    const IS_SHARED: bool = false;
 
     #[allow(clippy::disallowed_types, reason = "this module is the replacement")]
     fn cell<T: Send>(self, value: T) -> UnlockedCell<T> {

@@ -22,7 +22,7 @@ use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
 use ofi_engine::trigger::Membership;
-use ofi_engine::{AddressVector, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
+use ofi_engine::{AddressVector, Backstop, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,6 +63,8 @@ pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
     /// A scalable endpoint.
     fn scalable(&self, info: &Info) -> Result<Arc<dyn ScalableControl>>;
+    /// What sends what its endpoints hold back.
+    fn backstop(&self) -> &Arc<Backstop>;
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq;
     fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCounter;
     /// A shared receive context.

@@ -31,8 +31,8 @@ use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
-use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, Waiting};
-use ofi_registry::{AutoThread, DomainVisitor, ScalableOf};
+use ofi_engine::{AddressVector, Auto, Backstop, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, Waiting};
+use ofi_registry::{AutoThread, BackstopThread, DomainVisitor, ScalableOf};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};
 use std::sync::{Arc, Mutex};
@@ -264,12 +264,14 @@ impl DomainVisitor for Open {
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
         let Self { auto, regions, work } = self;
         let signaler = Signaler::default();
-        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto, work, signaler })
+        let backstop = BackstopThread::default();
+        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto, backstop, work, signaler })
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
         let (Self { auto, work, .. }, signaler) = (self, Signaler::default());
-        Box::new(TypedDomain { opener: Packets(provider), kind, auto, work, signaler })
+        let backstop = BackstopThread::default();
+        Box::new(TypedDomain { opener: Packets(provider), kind, auto, backstop, work, signaler })
     }
 }
 
@@ -278,6 +280,7 @@ struct TypedDomain<O, K> {
     opener: O,
     kind: K,
     auto: Option<AutoThread>,
+    backstop: BackstopThread,
     work: Option<Arc<DomainWork>>,
     signaler: Signaler,
 }
@@ -385,11 +388,17 @@ impl<O, K> TypedDomain<O, K> {
 
 impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
     fn endpoint(&self, info: &Info) -> Result<Opened> {
-        self.opener.open(info, self.kind, self.progress())
+        let opened = self.opener.open(info, self.kind, self.progress())?;
+        opened.control.clone().set_backstop(self.backstop());
+        Ok(opened)
     }
 
     fn scalable(&self, info: &Info) -> Result<Arc<dyn ScalableControl>> {
         self.opener.open_scalable(info, self.kind, self.progress())
+    }
+
+    fn backstop(&self) -> &Arc<Backstop> {
+        self.backstop.backstop()
     }
 
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq {

@@ -25,6 +25,7 @@ use ofi_core::error::{Error, Result};
 use ofi_core::info::{EpAttr, Info, RxAttr, TxAttr};
 use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Version};
+use ofi_engine::Backstop;
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::scalable::MOST_CONTEXTS;
 use ofi_sync::busy::{Child, Children};
@@ -40,6 +41,8 @@ pub(crate) struct SepObj {
     info: Info,
     format: AddrFormat,
     domain: *const DomainObj,
+    /// The domain's, for the contexts.
+    backstop: Arc<Backstop>,
     /// Its open contexts.
     contexts: Children,
     _parent: Child,
@@ -104,7 +107,8 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     let format = if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format };
     let data = DataPath { c, engine_ptr, defaults, triggers: None };
     let (contexts, _parent) = (Children::new(), domain.children.add());
-    Ok(handle::install(SepObj { data, control, info, format, domain, contexts, _parent }).cast())
+    let backstop = domain.control.backstop().clone();
+    Ok(handle::install(SepObj { data, control, info, format, domain, backstop, contexts, _parent }).cast())
 }
 
 /// As [`at_most`], for the length of a vector: 0 in the endpoint's info is no limit.
@@ -253,6 +257,7 @@ impl<A, O: Object + DerefMut<Target = EpObj>> Kind<A, O> {
         let open = |_: &Watch| {
             let info = (self.info)(sep, wanted.as_ref())?;
             let opened = (self.open)(sep.control.as_ref(), index_of(index)?, &info)?;
+            opened.control.clone().set_backstop(&sep.backstop);
             let object = sep.object(handle::header::<O>(context), opened, &info)?;
             // SAFETY: this function's contract.
             unsafe { narrow(&(self.actual)(&info), attr, size) };

@@ -207,7 +207,7 @@ impl<K: LockKind> Counter<K> {
         let sleep = Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how };
         let outcome = sleep.until(ready, timeout);
         // A peer may wait for the acknowledgment of what was counted.
-        self.progress.flush(Flush::BeforeReply);
+        self.progress.flush(Flush::All);
         if self.value() >= threshold {
             Ok(())
         } else if self.error_value() != errors {

@@ -274,7 +274,7 @@ impl<K: LockKind> CompletionQueue<K> {
                 // While entries remain, sends may be held back; a caller that empties the queue may
                 // not call again soon, so everything is flushed.
                 let emptied = matches!(taken, Ok((_, 0)));
-                self.progress.nudge(if emptied { Flush::BeforeReply } else { Flush::ByRule });
+                self.progress.nudge(if emptied { Flush::All } else { Flush::ByRule });
                 return taken.map(|(count, _)| count);
             }
         }
@@ -285,7 +285,7 @@ impl<K: LockKind> CompletionQueue<K> {
             if taken != Err(Errno::AGAIN) {
                 // A peer may wait for the acknowledgment, and the caller may not read again.
                 if defers && matches!(taken, Ok((_, 0))) {
-                    self.progress.flush(Flush::BeforeReply);
+                    self.progress.flush(Flush::All);
                 }
                 return taken.map(|(count, _)| count);
             }

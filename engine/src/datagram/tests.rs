@@ -214,6 +214,7 @@ struct Other;
 impl LockKind for Other {
     type Cell<T: Send> = Mutex<T>;
     type Guard<'a, T: Send + 'a> = std::sync::MutexGuard<'a, T>;
+    const IS_SHARED: bool = true;
 
     fn cell<T: Send>(self, value: T) -> Mutex<T> {
         Mutex::new(value)

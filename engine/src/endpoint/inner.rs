@@ -3,7 +3,7 @@
 
 use super::core::Core;
 use super::{CLOSE_DEADLINE, Opener};
-use crate::peer::agenda::{DeferredAcks, Work};
+use crate::peer::agenda::Work;
 use crate::peer::yields::Due;
 use crate::progress::set::PollOutcome;
 use crate::transport::{Flush, Transport};
@@ -146,24 +146,24 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         due.is_some_and(|due| announced.is_none_or(|announced| due < announced))
     }
 
-    /// Sends what is held back for a caller that may not poll again soon, but has acknowledgments
-    /// wait for the reply that is expected to take them along, where that saves something: in the
-    /// system if the caller has read an entry and may wait elsewhere before it replies, and here if
-    /// it has not, because it looks at memory and polls meanwhile.
-    pub(super) fn flush_for_reader(&mut self, how: Flush) {
-        if !T::COMBINES_FRAMES {
-            return self.flush_all();
+    /// Whether something is held back that a backstop sends if the next call does not come.
+    pub(super) fn holds(&self) -> bool {
+        self.core.peers.agenda.leaves_to_reply() || self.transport.as_ref().is_some_and(Transport::holds_posted)
+    }
+
+    /// Sends what is held back for a caller that may not poll again soon, but leaves the
+    /// acknowledgments that a reply is expected to take along, where that saves something.
+    pub(super) fn flush_for_reader(&mut self) {
+        if self.core.peers.agenda.has_deferred() {
+            self.core.peers.forget_paid();
         }
-        match self.core.peers.agenda.flush_deferred(how) {
-            DeferredAcks::Leave => self.flush_all(),
-            DeferredAcks::LeaveSoon => {
-                // Apart from what else is held back, which shall not wait.
-                self.flush_frames();
-                let Self { transport: Some(transport), core, .. } = self else { return };
-                core.send_deferred(transport);
-                transport.flush(Flush::BeforeReply, core);
-            }
-            DeferredAcks::None | DeferredAcks::Stay => self.flush_frames(),
+        if !T::COMBINES_FRAMES {
+            self.flush_all();
+        } else if self.core.peers.agenda.flushes_deferred(self.core.tx.is_backed()) {
+            self.flush_all();
+            self.core.peers.agenda.note_flushed();
+        } else {
+            self.flush_frames();
         }
     }
 

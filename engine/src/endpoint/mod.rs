@@ -3,6 +3,7 @@
 //! exactly one peer.
 
 mod accesses;
+mod backed;
 mod cm;
 mod collectives;
 mod config;
@@ -40,6 +41,7 @@ use crate::statistics::Statistics;
 use crate::transport::Transport;
 use crate::wire::hello::Contexts;
 use ::core::fmt;
+use backed::Backed;
 pub use config::Config;
 use connected::Connected;
 use connectionless::Connectionless;
@@ -76,6 +78,7 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     events: Mutex<Option<BoundEq>>,
     /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
     auto: Option<Arc<Auto>>,
+    backed: Backed,
     /// How often it was polled, if there is a progress thread, which leaves it to the application
     /// while that polls it.
     polls: PollCount,
@@ -129,6 +132,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             watched: Watched::default(),
             events: Mutex::new(None),
             auto,
+            backed: Backed::default(),
             polls: PollCount::default(),
             portal,
         })

@@ -20,6 +20,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             // Relaxed: the lock orders it before the flush that clears it.
             self.unflushed.store(true, Ordering::Relaxed);
         }
+        self.note_held(&inner);
         if outcome.active && self.ready_flag.is_slept_on() {
             self.hand_on_poll(inner);
         }
@@ -92,8 +93,8 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         match how {
             // The application need not call again.
-            Flush::All | Flush::BeforeReply if inner.prompt => inner.flush_all(),
-            Flush::All | Flush::BeforeReply => inner.flush_for_reader(how),
+            Flush::All if inner.prompt => inner.flush_all(),
+            Flush::All => inner.flush_for_reader(),
             Flush::ByRule => {
                 if let Inner { transport: Some(transport), core, .. } = &mut *inner {
                     transport.flush(how, core);
@@ -103,6 +104,10 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         }
         // What the transport has no room for, the next polls send.
         self.unflushed.store(inner.core.peers.agenda.is_any(), Ordering::Relaxed);
+        if self.note_held(&inner) {
+            drop(inner);
+            self.tell_backstop();
+        }
     }
 
     fn before_sleep(&self) -> bool {

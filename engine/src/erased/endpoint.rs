@@ -7,6 +7,7 @@ use crate::erased::queue::{CounterControl, QueueControl, of_lock_kind};
 use crate::limits::SizeLimit;
 use crate::measures::Measures;
 use crate::op::{CollectiveCall, Ways};
+use crate::progress::backstop::Backstop;
 use crate::progress::set::Pollable;
 use crate::statistics::Statistics;
 use crate::transport::{Flush, Listener, Transport};
@@ -47,6 +48,8 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn bind_eq(self: Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()>;
     /// Whether an event queue is bound.
     fn has_eq(&self) -> bool;
+    /// Has a backstop send what it holds back, if the application makes no call that does.
+    fn set_backstop(self: Arc<Self>, _backstop: &Arc<Backstop>) {}
     /// Enables it (fi_enable(3)).
     fn enable(self: Arc<Self>) -> Result<()>;
     /// Cancels the oldest operation with this context that can be canceled (fi_cancel(3)).
@@ -196,6 +199,9 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     }
     fn has_eq(&self) -> bool {
         self.has_eq()
+    }
+    fn set_backstop(self: Arc<Self>, backstop: &Arc<Backstop>) {
+        Self::set_backstop(&self, backstop);
     }
     fn enable(self: Arc<Self>) -> Result<()> {
         Self::enable(&self)

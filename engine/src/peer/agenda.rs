@@ -1,7 +1,7 @@
 //! Pending work of an endpoint besides events: links with something to send or to abort, and
 //! deferred acknowledgments.
 
-use crate::transport::{Down, Flush, LinkId};
+use crate::transport::{Down, LinkId};
 
 /// Polls after which deferred work runs even if they were busy.
 const MOST_DEFERRALS: u32 = 8;
@@ -30,17 +30,6 @@ impl Work {
     /// What a tick leaves.
     const LASTING: Self =
         Self(Self::DEFERRED.0 | Self::FLUSHED.0 | Self::LEFT.0 | Self::WATCHES.0 | Self::GROUPS.0 | Self::ROOM.0);
-}
-
-/// What a flush does with deferred acknowledgments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeferredAcks {
-    None,
-    Leave,
-    /// They are given to the transport, which may have the system wait for the reply.
-    LeaveSoon,
-    /// They wait for the reply, or for the next poll.
-    Stay,
 }
 
 /// Pending work of an endpoint.
@@ -118,6 +107,10 @@ impl Agenda {
         self.add(Work::DEFERRED);
     }
 
+    pub(crate) fn retain_deferred(&mut self, mut stays: impl FnMut(LinkId) -> bool) {
+        self.deferred.retain(|id| stays(*id));
+    }
+
     pub(crate) fn pop_deferred(&mut self) -> Option<LinkId> {
         self.deferred.pop()
     }
@@ -140,24 +133,27 @@ impl Agenda {
         true
     }
 
-    /// A flush for a caller that may not poll again soon: what it does with deferred
-    /// acknowledgments. If an operation of the endpoint's own is expected to take them along, an
-    /// application that answers each message or write of a peer sends one packet, not two. A second
-    /// flush leaves nothing that the first one has left.
-    pub(crate) fn flush_deferred(&mut self, how: Flush) -> DeferredAcks {
+    /// A flush for a caller that may not poll again. True if deferred work is to run now, not if an
+    /// operation of the endpoint's own is expected to take the acknowledgments along: an
+    /// application that answers each message or write of a peer then sends one packet, not two.
+    /// Only if a backstop flushes once more (`is_backed`): a second flush leaves nothing that the
+    /// first one has left.
+    pub(crate) fn flushes_deferred(&mut self, is_backed: bool) -> bool {
         if !self.has_deferred() {
-            return DeferredAcks::None;
+            return false;
         }
         self.watched = if let [only] = self.deferred[..] { Some(only) } else { None };
-        let expects_reply = self.expects_reply && self.watched.is_some();
-        let left = self.has(Work::LEFT);
+        let leaves = is_backed && self.expects_reply && self.watched.is_some() && !self.has(Work::LEFT);
         self.remove(Work::LEFT);
-        if expects_reply && !left && how == Flush::All {
+        if leaves {
             self.add(Work::LEFT);
-            return DeferredAcks::Stay;
         }
+        !leaves
+    }
+
+    /// A flush has run deferred work.
+    pub(crate) const fn note_flushed(&mut self) {
         self.add(Work::FLUSHED);
-        if expects_reply && how == Flush::BeforeReply { DeferredAcks::LeaveSoon } else { DeferredAcks::Leave }
     }
 
     /// Whether an operation of the endpoint's own that is posted now tells about replies, or may be

@@ -25,7 +25,7 @@ use claims::Claims;
 use contexts::ContextLinks;
 use credit::MOST_PREVIEW;
 use handles::BoundAv;
-use link::{Coming, Link, LinkTable, OneSidedPayload, Purpose};
+use link::{Arrivals, Coming, Link, LinkTable, OneSidedPayload, Purpose};
 use ofi_core::error::Result;
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr};
 use ofi_sync::account::Account;
@@ -265,6 +265,18 @@ impl Peers {
         while let Some(id) = self.take_deferred() {
             self.mark_pending(id);
         }
+    }
+
+    /// Forgets the links with deferred acknowledgments that frames of the application's have taken
+    /// along.
+    pub(crate) fn forget_paid(&mut self) {
+        let Self { links, agenda, .. } = self;
+        agenda.retain_deferred(|id| {
+            let Some(link) = links.get_mut(id) else { return false };
+            let Arrivals { count, performed, listed } = &mut link.rx.arrivals;
+            *listed = *count > 0 || *performed > 0;
+            *listed
+        });
     }
 
     /// The next link with deferred arrival acknowledgments: the caller sends them.

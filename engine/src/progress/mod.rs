@@ -1,6 +1,7 @@
 //! Progress: sets of pollables, blocking waits on them, and the progress thread.
 
 pub mod auto;
+pub mod backstop;
 pub mod publish;
 pub mod set;
 pub(crate) mod wait;

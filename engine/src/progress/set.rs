@@ -341,7 +341,7 @@ impl<K: LockKind> ProgressSet<K> {
     pub fn look_in(&self) -> bool {
         let active = self.progress();
         if active {
-            self.flush(Flush::BeforeReply);
+            self.flush(Flush::All);
         }
         self.passed(active);
         active

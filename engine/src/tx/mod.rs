@@ -125,6 +125,8 @@ pub(crate) struct Tx {
     group_left: Vec<group::Left>,
     /// The endpoint closes: messages leave so that they arrive without this side.
     is_closing: bool,
+    /// A backstop sends what the transport holds back.
+    is_backed: bool,
 }
 
 impl Tx {
@@ -139,7 +141,17 @@ impl Tx {
             cancelable,
             group_left: Vec::new(),
             is_closing: false,
+            is_backed: false,
         }
+    }
+
+    /// From now on a backstop sends what the transport holds back.
+    pub(crate) const fn set_backed(&mut self) {
+        self.is_backed = true;
+    }
+
+    pub(crate) const fn is_backed(&self) -> bool {
+        self.is_backed
     }
 
     /// How many more operations can be posted now.

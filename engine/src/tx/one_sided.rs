@@ -104,12 +104,6 @@ enum Issue {
     Some,
 }
 
-impl How {
-    const fn urgency(self) -> Urgency {
-        Urgency::of_posted(self.more_follows, self.suppress)
-    }
-}
-
 impl Access {
     /// A read or write that has been checked.
     pub(crate) fn of(op: RmaOp, how: How) -> Self {
@@ -273,10 +267,14 @@ impl Tx {
         let (commit, data, performed) = (how.commit, op.data, link.performed_along());
         let header = Frame::Write { id: number, place, more: 0, last: true, commit, data, performed }.encode();
         if len > T::INLINE_MAX || !transport.try_submit_fast(id, &header, &op.buffer, len) {
+            if how.inject && how.suppress && !transport.takes_at_once(id, len) {
+                return false;
+            }
             // Its completion waits for the peer, so the transport may copy what does not leave now.
             let mut buffer = Some(core::mem::replace(&mut op.buffer, Buffer::empty()));
             let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject: true };
-            let outcome = transport.submit(id, &header, payload, how.urgency());
+            let urgency = Urgency::of_posted(how.more_follows, !how.suppress || self.is_backed);
+            let outcome = transport.submit(id, &header, payload, urgency);
             if outcome == Submitted::Full {
                 op.buffer = buffer.unwrap_or_else(Buffer::empty);
                 link.tx.full = true;
@@ -361,7 +359,8 @@ impl Tx {
     /// operations of the endpoint.
     ///
     /// # Errors
-    /// EOPBADSTATE if there is no such peer.
+    /// EOPBADSTATE if there is no such peer; AGAIN for an injected operation that would have to wait
+    /// for room on its link, and that no completion reports.
     pub(crate) fn start<T: Transport, K: LockKind>(
         &mut self,
         peers: &mut Peers,
@@ -372,7 +371,16 @@ impl Tx {
     ) -> Result<(), Errno> {
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let Access { what, remote, data, buffer, result, context, class, len, how, .. } = access;
-        let How { suppress, inject, fenced, .. } = how;
+        let How { suppress, inject, fenced, more_follows, .. } = how;
+        let urgency = Urgency::of_posted(more_follows, !suppress || self.is_backed);
+        if inject
+            && suppress
+            && let PeerState::Open(id) = entry.state
+            && entry.waiting.is_empty()
+            && !transport.takes_at_once(id, len)
+        {
+            return Err(Errno::AGAIN);
+        }
         let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
         let op =
             OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, failure: None };
@@ -395,7 +403,7 @@ impl Tx {
             && entry.waiting.is_empty()
             && let Some(link) = peers.links.get_mut(id)
             && (!fenced || link.tx.is_idle())
-            && self.issue(link, transport, (id, number), (inject, how.urgency())) == Issue::All
+            && self.issue(link, transport, (id, number), (inject, urgency)) == Issue::All
         {
             return Ok(());
         }

@@ -114,7 +114,8 @@ impl Tx {
     /// all operations of the endpoint.
     ///
     /// # Errors
-    /// EOPBADSTATE if there is no such peer.
+    /// EOPBADSTATE if there is no such peer; AGAIN for an injected message that would have to wait
+    /// for room on its link, and that no completion reports.
     pub(crate) fn send<T: Transport, K: LockKind>(
         &mut self,
         peers: &mut Peers,
@@ -127,6 +128,14 @@ impl Tx {
         let fenced_on_wire = fenced && ack != AckMode::No;
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced_on_wire, group: false };
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
+        if inject
+            && suppress
+            && let PeerState::Open(id) = entry.state
+            && entry.waiting.is_empty()
+            && !transport.takes_at_once(id, len)
+        {
+            return Err(Errno::AGAIN);
+        }
         let ticket = ticket(&op, admitted);
         let (mut buffer, mut stage) = (Some(op.buffer), SendStage::Waiting);
         if let PeerState::Open(id) = entry.state
@@ -140,7 +149,7 @@ impl Tx {
             let number = super::key(self.sends.vacant_key());
             let header = Frame::Eager { id: number, info }.encode();
             let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
-            let urgency = Urgency::of_posted(op.flags.contains(OpFlags::MORE), suppress);
+            let urgency = Urgency::of_posted(op.flags.contains(OpFlags::MORE), !suppress || self.is_backed);
             let outcome = transport.submit(id, &header, payload, urgency);
             if outcome == Submitted::Done && ack == AckMode::No {
                 link.tx.credit.take_tx(cost_of(len));

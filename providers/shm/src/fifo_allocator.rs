@@ -5,9 +5,11 @@ use ofi_sync::lines::LINES;
 
 /// The initial size, in bytes: that of the pages that a region has from the start.
 pub(crate) const SMALLEST: usize = 4 << 10;
+/// A size that costs nothing of the budget.
+pub(crate) const SMALL: usize = 16 << 10;
 /// Sizes before the whole pool is used, and the bytes that must have moved before the next size,
 /// unless a payload is long.
-const STEPS: [(usize, usize); 2] = [(SMALLEST, 8 << 10), (16 << 10, 1 << 20)];
+const STEPS: [(usize, usize); 2] = [(SMALLEST, 8 << 10), (SMALL, 1 << 20)];
 /// The shortest payload that the pool grows for at once: where processes share cores, each time
 /// that the pool is full takes as long as a time slice.
 const LONG: usize = 32 << 10;
@@ -66,6 +68,19 @@ impl FifoAllocator {
         self.head = 0;
     }
 
+    /// The small size to grow to although something is in it, if nothing of that lies across the end.
+    pub(crate) fn wider(&self) -> Option<usize> {
+        let wide = SMALL.min(self.most);
+        (wide > self.limit && self.used <= self.head).then_some(wide)
+    }
+
+    /// Grows around what is in it.
+    pub(crate) fn widen(&mut self, limit: usize, start: usize) {
+        debug_assert!(start <= self.start && start + limit >= self.start + self.limit, "it stays where it is");
+        self.head += self.start - start;
+        (self.limit, self.start) = (limit, start);
+    }
+
     /// Keeps the current size for good: there is no more memory.
     pub(crate) fn settle(&mut self) {
         self.most = self.limit;
@@ -79,6 +94,11 @@ impl FifoAllocator {
     pub(crate) fn piece(&self, total: usize) -> usize {
         let most = (self.limit / 4).clamp(1 << 10, 16 << 10);
         (total / 4).next_multiple_of(64).clamp(2 << 10, 16 << 10).min(most)
+    }
+
+    /// Whether all pieces of a payload are free, although one may leave the end of the pool unused.
+    pub(crate) fn fits_in_pieces(&self, total: usize) -> bool {
+        self.used + total + self.piece(total) <= self.limit
     }
 
     /// The offset in the pool of the next `len` bytes, if they are free.
@@ -132,6 +152,34 @@ impl FifoAllocator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_it_stays_where_it_is_when_it_grows_around_it() {
+        // Down and up, as the pools of the two sides grow.
+        for start in [12 << 10, 0] {
+            let mut allocator = FifoAllocator::new(64 << 10);
+            allocator.grow(SMALLEST, start);
+            allocator.take(1, 1 << 10).unwrap();
+            let kept = allocator.take(2, 1 << 10).unwrap();
+            allocator.free(2);
+            assert_eq!(allocator.wider(), Some(SMALL));
+            allocator.widen(SMALL, 0);
+            assert_eq!(allocator.wider(), None);
+            let others: Vec<_> = (3..).map_while(|line| allocator.take(line, 1 << 10)).collect();
+            assert!(others.len() == 15 && !others.contains(&kept), "{kept} is not among {others:?}");
+        }
+    }
+
+    #[test]
+    fn it_does_not_grow_around_what_lies_across_its_end() {
+        let mut allocator = FifoAllocator::new(64 << 10);
+        allocator.grow(SMALLEST, 0);
+        assert!((1..=4).all(|line| allocator.take(line, 1 << 10).is_some()));
+        assert_eq!(allocator.wider(), Some(SMALL));
+        allocator.free(3);
+        assert_eq!(allocator.take(5, 2 << 10), Some(0));
+        assert_eq!(allocator.wider(), None);
+    }
 
     #[test]
     fn pieces_never_overlap_and_come_back_in_order() {

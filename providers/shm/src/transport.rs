@@ -339,6 +339,10 @@ impl Transport for ShmTransport {
         id(self.conns.vacant_key())
     }
 
+    fn takes_at_once(&mut self, link: LinkId, len: usize) -> bool {
+        self.would_leave(link.index(), len)
+    }
+
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
         self.schedule.looks.note_sent();
         self.send_earlier(link);

@@ -64,6 +64,8 @@ pub(crate) struct Conn<S> {
     pub(crate) listed: Option<usize>,
     /// The socket takes no more output for now; epoll watches it for room.
     pub(crate) blocked: bool,
+    /// It counts among the connections that hold back output which the socket would take.
+    pub(crate) holding: bool,
     /// Epoll watches the socket.
     pub(crate) watched: bool,
     /// [`BACKLOG`] bytes are charged to the account for output that the peer does not read.
@@ -142,16 +144,10 @@ fn receive_direct<N: Net>(
     (net.recv(socket, &mut chunks[..count]), asked, placed)
 }
 
-/// The system has taken bytes of a connection; `more` as in [`Net::send`].
 #[inline(always)]
-pub(crate) fn note_sent<N: Net>(
-    conn: &mut Conn<N::Socket>,
-    slot: usize,
-    (net, audits): (&N, &mut Deadlines),
-    more: bool,
-) {
+pub(crate) fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, slot: usize, net: &N, audits: &mut Deadlines) {
     let now = net.now();
-    conn.writer.sent_at(now, more);
+    conn.writer.sent_at(now);
     if conn.audit.is_none() {
         conn.audit = Some(begin_audit(now, slot, audits));
     }
@@ -278,5 +274,5 @@ pub(crate) fn send_from<N: Net>(
             count += 1;
         }
     });
-    net.send(socket, &chunks[..count], false)
+    net.send(socket, &chunks[..count])
 }

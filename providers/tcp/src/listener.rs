@@ -163,7 +163,7 @@ impl<N: Net> TcpListener<N> {
 
     fn push_refusal(net: &N, socket: &N::Socket, writer: &mut Writer) {
         while !writer.is_empty() {
-            match writer.with_chunks(|chunks| net.send(socket, chunks, false)) {
+            match writer.with_chunks(|chunks| net.send(socket, chunks)) {
                 Ok(count) => writer.advance(count, |_, _| ()),
                 Err(_) => return,
             }

@@ -39,11 +39,8 @@ pub trait Net: Send + 'static {
     }
     /// The socket's local address.
     fn local_addr(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
-    /// Sends; returns the number of bytes sent. If `more` are likely to follow, the system may keep
-    /// them until then, or [`Self::push`], but not for long.
-    fn send(&self, socket: &Self::Socket, chunks: &[Chunk<'_>], more: bool) -> io::Result<usize>;
-    /// Has the system send what it keeps because more was likely to follow.
-    fn push(&self, socket: &Self::Socket) -> io::Result<()>;
+    /// Sends; returns the number of bytes sent.
+    fn send(&self, socket: &Self::Socket, chunks: &[Chunk<'_>]) -> io::Result<usize>;
     /// Sends one slice; returns the number of bytes sent.
     fn send_slice(&self, socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
     /// Receives; returns the number of bytes received, 0 at the end of the stream.
@@ -146,12 +143,8 @@ impl Net for System {
     }
 
     #[inline]
-    fn send(&self, socket: &Socket, chunks: &[Chunk<'_>], more: bool) -> io::Result<usize> {
-        socket.send(chunks, more)
-    }
-
-    fn push(&self, socket: &Socket) -> io::Result<()> {
-        socket.push()
+    fn send(&self, socket: &Socket, chunks: &[Chunk<'_>]) -> io::Result<usize> {
+        socket.send(chunks)
     }
 
     #[inline]

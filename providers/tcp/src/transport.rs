@@ -99,6 +99,8 @@ pub struct TcpTransport<N: Net> {
     /// When to check connections with bytes that the peer's host may not have acknowledged.
     audits: Deadlines,
     blocked: usize,
+    /// Connections that hold back output which their sockets would take.
+    holding: usize,
     watching: Watching,
     listener: Option<N::Socket>,
     local: Addr,
@@ -209,6 +211,7 @@ impl<N: Net> TcpTransport<N> {
             deadlines: Deadlines::default(),
             audits: Deadlines::default(),
             blocked: 0,
+            holding: 0,
             watching: Watching::default(),
             listener,
             local,
@@ -243,6 +246,7 @@ impl<N: Net> TcpTransport<N> {
             active: None,
             listed: None,
             blocked: false,
+            holding: false,
             watched: true,
             charged: false,
             stalled: false,
@@ -305,6 +309,7 @@ impl<N: Net> TcpTransport<N> {
     /// Removes a connection from the table and returns the buffers it kept.
     fn drop_link(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
+        self.holding -= usize::from(conn.holding);
         let link = id(slot);
         // Payloads sent before the end are reported as sent.
         self.deliver(events);
@@ -376,7 +381,7 @@ impl<N: Net> TcpTransport<N> {
             conn.writer.push_hello(&hello);
             self.deadlines.remove(deadline, slot);
             drop(self.net.rewatch(&conn.socket, Interest::Read, slot as u64));
-            self.send_waiting(slot, false);
+            self.send_waiting(slot);
             self.activate(slot);
             // The peer is at work meanwhile.
             outcome = self.conns.get(slot).map(|conn| self.net.settle(&conn.socket, remote));
@@ -424,7 +429,7 @@ impl<N: Net> Transport for TcpTransport<N> {
             .and_then(|()| self.insert(socket, remote, State::Open, reader))
             .map_err(|error| Error::os(error, "accept a connection request"))?;
         self.conns[slot].writer.push_hello(hello);
-        self.send_waiting(slot, false);
+        self.send_waiting(slot);
         self.list(slot);
         self.activate(slot);
         Ok(id(slot))
@@ -435,6 +440,14 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     #[inline]
+    fn holds_posted(&self) -> bool {
+        self.holding > 0
+    }
+
+    fn takes_at_once(&mut self, link: LinkId, _: usize) -> bool {
+        self.blocked == 0 || !self.conns.get(index(link)).is_some_and(|conn| conn.blocked)
+    }
+
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted {
         self.send_frame(link, header, Some(payload), urgency)
     }
@@ -506,7 +519,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         if conn.finishing.is_none() {
             conn.finishing = Some(false);
         }
-        self.send_waiting(slot, false);
+        self.send_waiting(slot);
         let Some(conn) = self.conns.get(slot) else { return ShutdownState::Done };
         let acknowledged = conn.finishing == Some(true) && self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0;
         if acknowledged || conn.broken.is_some() || matches!(conn.state, State::Refused { .. }) {

@@ -4,9 +4,9 @@
 //! The rule for bursts (`README.md`): the first message of a burst leaves before its call returns,
 //! and unless the burst before was long, so do the next ones: [`BURST`] in all, or half as many
 //! large ones. Later ones are held until a completion queue is read empty, more is posted [`HOLD`]
-//! after the last send, or twice that if many are held, or [`FULL`] bytes are held. None is held
-//! of which the application reads no completion, because it may not call again: the system takes
-//! it at once, and if it is small, waits a moment for more to fill the packet.
+//! after the last send, or twice that if many are held, or [`FULL`] bytes are held. If none of that
+//! happens, the endpoint's backstop sends them; without one, none is held of which the application
+//! reads no completion.
 
 use crate::reader::{HELLO, PREFIX};
 use core::ops::RangeInclusive;
@@ -75,10 +75,6 @@ pub struct Writer {
     passes: u8,
     /// A control frame or a hello is queued: the next flush sends everything.
     pub urgent: bool,
-    /// The system keeps the end of the stream, because more was likely to follow: see
-    /// [`Net::send`](crate::net::Net::send).
-    pub corked: bool,
-    /// When the system last had to send all.
     last_send: Instant,
     /// Posted messages that have joined the queue since.
     joined: u32,
@@ -223,27 +219,23 @@ impl Writer {
         now().since(self.last_send) > hold
     }
 
-    /// Records the time of a send, after which `more` is likely to follow or not.
+    /// Records the time of a send.
     #[inline]
-    pub const fn sent_at(&mut self, now: Instant, more: bool) {
-        self.corked = more;
-        if !more {
-            self.last_send = now;
-            self.joined = 0;
-        }
+    pub const fn sent_at(&mut self, now: Instant) {
+        self.last_send = now;
+        self.joined = 0;
     }
 
     /// Handles a flush; true if the queue must be sent. [`Flush::All`] ends the burst.
     pub fn pass(&mut self, how: Flush, now: impl FnOnce() -> Instant) -> bool {
         match how {
-            Flush::BeforeReply => !self.is_empty(),
             Flush::All => {
                 if self.number != self.first {
                     let is_long = self.number.wrapping_sub(self.first) >= LONG;
                     self.burst = if is_long { BURST - 1 } else { 0 };
                     self.first = self.number;
                 }
-                !self.is_empty() || self.corked
+                !self.is_empty()
             }
             Flush::ByRule if self.is_empty() => false,
             Flush::ByRule => {
@@ -255,7 +247,7 @@ impl Writer {
 
     /// True if the burst is over and nothing is queued: flushes can skip this writer.
     pub fn is_idle(&self) -> bool {
-        self.is_empty() && !self.corked && self.number == self.first
+        self.is_empty() && self.number == self.first
     }
 
     /// Calls `send` with the next chunks of the queue.
@@ -354,7 +346,7 @@ mod tests {
     #[test]
     fn the_first_four_of_a_burst_leave_at_once() {
         let mut writer = Writer::default();
-        writer.sent_at(at(0), false);
+        writer.sent_at(at(0));
         let sent = (0..6).map(|_| writer.may_send(|| at(1))).collect::<Vec<_>>();
         assert_eq!(sent, [true, true, true, true, false, false]);
         assert!(writer.may_send(|| at(10)), "after a pause nothing is held");
@@ -364,7 +356,7 @@ mod tests {
     fn many_messages_are_held_for_longer_at_fewer_looks_at_the_clock() {
         let held = |each: u64| {
             let (mut writer, mut looks) = (Writer::default(), 0);
-            writer.sent_at(at(0), false);
+            writer.sent_at(at(0));
             let clock = |tenths: u64, looks: &mut u32| {
                 *looks += 1;
                 at(0) + Duration::from_nanos(100 * tenths)
@@ -381,12 +373,12 @@ mod tests {
         // A pause, after few and after many.
         for (held, late) in [(1, 1), (3, 1), (9, 3)] {
             let mut writer = Writer::default();
-            writer.sent_at(at(0), false);
+            writer.sent_at(at(0));
             assert!((0..held).all(|_| !writer.is_due(0, || at(1))));
             assert_eq!((1..).find(|_| writer.is_due(0, || at(1000))), Some(late), "{held}");
         }
         let mut writer = Writer::default();
-        writer.sent_at(at(0), false);
+        writer.sent_at(at(0));
         assert!(writer.is_due(FULL, || panic!("the time does not matter")));
     }
 
@@ -403,7 +395,7 @@ mod tests {
     #[test]
     fn the_first_two_large_ones_of_a_burst_leave_at_once() {
         let mut writer = Writer::default();
-        writer.sent_at(at(0), false);
+        writer.sent_at(at(0));
         assert_eq!([LARGE, 8, LARGE, LARGE].map(|len| post(&mut writer, len)), [true, true, true, false]);
         writer.pass(Flush::All, || at(1));
         assert_eq!([LARGE; 3].map(|len| post(&mut writer, len)), [true, true, false]);
@@ -413,7 +405,7 @@ mod tests {
     fn the_first_of_a_burst_that_answers_leaves_in_halves() {
         let first = |before: &[usize], len, answers| {
             let mut writer = Writer::default();
-            writer.sent_at(at(0), false);
+            writer.sent_at(at(0));
             before.iter().for_each(|len| assert!(post(&mut writer, *len)));
             assert!(writer.may_send(|| at(1)));
             writer.count_large(len, answers)
@@ -427,7 +419,7 @@ mod tests {
     #[test]
     fn after_a_long_burst_only_the_first_message_of_the_next_one_leaves_at_once() {
         let mut writer = Writer::default();
-        writer.sent_at(at(0), false);
+        writer.sent_at(at(0));
         let mut burst = |count| {
             let left = (0..count).filter(|_| post(&mut writer, 8)).count();
             // A queue is read empty more than once.
@@ -443,7 +435,7 @@ mod tests {
     #[test]
     fn an_emptied_queue_ends_the_burst_and_the_holding() {
         let mut writer = Writer::default();
-        writer.sent_at(at(0), false);
+        writer.sent_at(at(0));
         while post(&mut writer, 8) {}
         writer.push_bytes(b"held");
         assert!(!writer.pass(Flush::ByRule, || at(1)), "there is more to read");

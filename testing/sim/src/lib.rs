@@ -36,9 +36,6 @@ pub struct Faults {
 struct End {
     /// Bytes from the peer that this end has not read.
     inbox: VecDeque<u8>,
-    /// How many of the last of them the peer's host keeps, because more was likely to follow, and
-    /// since when.
-    kept: (usize, u64),
     /// The peer has shut down writing.
     ended: bool,
     /// The connection is broken: reads fail once the inbox is empty.
@@ -50,16 +47,6 @@ struct End {
     /// Whether the peer's host accepted or refused; `None` for a host that does not answer.
     connected: Option<bool>,
     watched: Option<(u64, Interest)>,
-}
-
-impl End {
-    /// How many bytes this end can read.
-    fn arrived(&self, now: u64) -> usize {
-        /// How long a host keeps bytes because more was likely to follow, in nanoseconds.
-        const WHILE: u64 = 200_000_000;
-        let (kept, since) = self.kept;
-        if now >= since + WHILE { self.inbox.len() } else { self.inbox.len() - kept }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -187,7 +174,7 @@ impl World {
         for end in ends.iter_mut().flatten().filter(|end| breaks(end)) {
             let keep = rng.usize(0..=end.inbox.len());
             end.inbox.truncate(keep);
-            (end.broken, end.kept) = (true, (0, 0));
+            end.broken = true;
         }
     }
 
@@ -254,7 +241,7 @@ impl Drop for SimSocket {
                 // Unread bytes turn the close into a reset, as in a real system; the peer can still
                 // read its inbox.
                 if let Some(Some(peer)) = end.peer.map(|peer| state.ends[peer].as_mut()) {
-                    (peer.peer, peer.kept) = (None, (0, 0));
+                    peer.peer = None;
                     if end.inbox.is_empty() && !end.broken { peer.ended = true } else { peer.broken = true }
                 }
             }
@@ -308,7 +295,7 @@ impl State {
 
     /// Collects the events of the sockets that an endpoint watches.
     fn news_of(&mut self, descriptor: Descriptor, news: &mut Vec<Event>) {
-        let Self { nets, listeners, ends, now, .. } = self;
+        let Self { nets, listeners, ends, .. } = self;
         let Some(sockets) = nets.get_mut(&descriptor) else { return };
         sockets.retain(|id| match id {
             Id::Listener(addr) => listeners.contains_key(addr),
@@ -327,7 +314,7 @@ impl State {
                     let Some((key, interest)) = end.watched else { continue };
                     let peer = end.peer.and_then(|peer| self.ends[peer].as_ref());
                     let room = peer.is_none_or(|peer| peer.inbox.len() < self.capacity);
-                    let readable = end.arrived(*now) > 0 || end.ended || end.broken;
+                    let readable = !end.inbox.is_empty() || end.ended || end.broken;
                     let writable = interest == Interest::ReadWrite
                         && (room && end.connected == Some(true) || end.connected == Some(false) || end.broken);
                     if readable || writable {
@@ -338,14 +325,14 @@ impl State {
         }
     }
 
-    fn write(&mut self, id: Id, bytes: &[u8], more: bool) -> io::Result<usize> {
+    fn write(&mut self, id: Id, bytes: &[u8]) -> io::Result<usize> {
         if self.stalls() {
             return Err(error(ErrorKind::WouldBlock));
         }
         if self.mute {
             return Err(error(ErrorKind::BrokenPipe));
         }
-        let (capacity, len, now) = (self.capacity, self.cut(bytes.len()), self.now);
+        let (capacity, len) = (self.capacity, self.cut(bytes.len()));
         let end = self.end(id).ok_or_else(|| error(ErrorKind::BrokenPipe))?;
         let peer = match end.peer {
             Some(peer) if !end.broken => peer,
@@ -353,20 +340,11 @@ impl State {
         };
         let peer = self.ends[peer].as_mut().ok_or_else(|| error(ErrorKind::BrokenPipe))?;
         let room = capacity.saturating_sub(peer.inbox.len());
-        if room < len {
-            // A host that has no more room keeps nothing back.
-            peer.kept = (0, 0);
-        }
         if room == 0 && len > 0 {
             return Err(error(ErrorKind::WouldBlock));
         }
         let count = len.min(room);
         peer.inbox.extend(&bytes[..count]);
-        peer.kept = match peer.kept {
-            _ if !more || room < len => (0, 0),
-            (0, _) => (count, now),
-            (kept, since) => (kept + count, since),
-        };
         Ok(count)
     }
 
@@ -374,10 +352,9 @@ impl State {
         if self.stalls() {
             return Err(error(ErrorKind::WouldBlock));
         }
-        let (len, now) = (self.cut(len), self.now);
+        let len = self.cut(len);
         let end = self.end(id).ok_or_else(|| error(ErrorKind::ConnectionReset))?;
-        let arrived = end.arrived(now);
-        if arrived == 0 {
+        if end.inbox.is_empty() {
             return match (end.broken, end.ended) {
                 (true, _) => Err(error(ErrorKind::ConnectionReset)),
                 (false, true) => Ok(Vec::new()),
@@ -385,7 +362,7 @@ impl State {
             };
         }
         // Reading copies whole slices; an iterator over the queue takes byte after byte.
-        let mut out = vec![0; len.min(arrived)];
+        let mut out = vec![0; len.min(end.inbox.len())];
         end.inbox.read_exact(&mut out)?;
         Ok(out)
     }
@@ -434,7 +411,6 @@ impl Net for SimNet {
         let id = Id::End(state.ends.len());
         state.ends.push(Some(End {
             inbox: VecDeque::new(),
-            kept: (0, 0),
             ended: false,
             broken: false,
             peer: None,
@@ -464,7 +440,6 @@ impl Net for SimNet {
             let (local, remote) = (to, end.local);
             ends.push(Some(End {
                 inbox: VecDeque::new(),
-                kept: (0, 0),
                 ended: false,
                 broken: false,
                 peer: Some(mine),
@@ -515,23 +490,14 @@ impl Net for SimNet {
         }
     }
 
-    fn send(&self, socket: &SimSocket, chunks: &[Chunk<'_>], more: bool) -> io::Result<usize> {
+    fn send(&self, socket: &SimSocket, chunks: &[Chunk<'_>]) -> io::Result<usize> {
         let mut bytes = Vec::new();
         chunks.iter().for_each(|chunk| chunk.append_to(&mut bytes));
-        self.world.lock().write(socket.id, &bytes, more)
-    }
-
-    fn push(&self, socket: &SimSocket) -> io::Result<()> {
-        let mut state = self.world.lock();
-        let peer = state.end(socket.id).and_then(|end| end.peer);
-        if let Some(Some(peer)) = peer.map(|peer| state.ends[peer].as_mut()) {
-            peer.kept = (0, 0);
-        }
-        Ok(())
+        self.send_slice(socket, &bytes)
     }
 
     fn send_slice(&self, socket: &SimSocket, bytes: &[u8]) -> io::Result<usize> {
-        self.world.lock().write(socket.id, bytes, false)
+        self.world.lock().write(socket.id, bytes)
     }
 
     fn recv(&self, socket: &SimSocket, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize> {
@@ -555,7 +521,7 @@ impl Net for SimNet {
         let mut state = self.world.lock();
         let peer = state.end(socket.id).and_then(|end| end.peer);
         if let Some(Some(peer)) = peer.map(|peer| state.ends[peer].as_mut()) {
-            (peer.ended, peer.kept) = (true, (0, 0));
+            peer.ended = true;
         }
         Ok(())
     }

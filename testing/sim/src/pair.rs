@@ -129,7 +129,7 @@ pub fn idle_peers(side: &Side<TcpTransport<System>>, count: u64) -> IdlePeers {
         nonce[..8].copy_from_slice(&number.to_le_bytes());
         let mut writer = Writer::default();
         writer.push_hello(&connect_hello(Addr::from(net.local_addr(&socket).expect("it is bound")), nonce).encode());
-        let sent = writer.with_chunks(|chunks| net.send(&socket, chunks, false)).expect("a fresh connection has room");
+        let sent = writer.with_chunks(|chunks| net.send(&socket, chunks)).expect("a fresh connection has room");
         writer.advance(sent, |_, _| ());
         assert!(writer.is_empty(), "a fresh connection has room");
         assert!(side.cq.read(1, |_| ()).is_err(), "idle peers send no messages");

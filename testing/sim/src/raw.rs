@@ -109,7 +109,7 @@ impl Raw {
     pub fn send(&mut self) -> bool {
         while !self.writer.is_empty() {
             let Self { net, socket, writer, .. } = self;
-            match writer.with_chunks(|chunks| net.send(socket, chunks, false)) {
+            match writer.with_chunks(|chunks| net.send(socket, chunks)) {
                 Ok(count) => writer.advance(count, |_, _| ()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(_) => return false,

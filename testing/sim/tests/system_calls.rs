@@ -120,11 +120,8 @@ impl Net for Counted {
     fn local_addr(&self, socket: &Socket) -> io::Result<SocketAddr> {
         self.count().local_addr(socket)
     }
-    fn send(&self, socket: &Socket, chunks: &[Chunk<'_>], more: bool) -> io::Result<usize> {
-        self.count_send(|net| net.send(socket, chunks, more))
-    }
-    fn push(&self, socket: &Socket) -> io::Result<()> {
-        self.count().push(socket)
+    fn send(&self, socket: &Socket, chunks: &[Chunk<'_>]) -> io::Result<usize> {
+        self.count_send(|net| net.send(socket, chunks))
     }
     fn send_slice(&self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         self.count_send(|net| net.send_slice(socket, bytes))

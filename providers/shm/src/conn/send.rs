@@ -8,11 +8,11 @@ use super::line::{
     KIND_PERMISSION, KIND_PIECE, KIND_POOLED, KIND_WINDOW, LINE, ORDERS, body_of, head, place, words,
 };
 use crate::cma::{Classes, Cma, CmaLoan, Kind, LentAt, Outcome};
-use crate::fifo_allocator::{FifoAllocator, SMALLEST};
+use crate::fifo_allocator::{FifoAllocator, SMALL, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{Payload, RecvTarget, Token};
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::{Header, MAX_HEADER, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
 use ofi_sync::lines::{BODY, SlotWriter, Writer};
@@ -219,8 +219,6 @@ impl Sender {
 
     #[cold]
     fn grow(&mut self, wanted: usize, budget: &mut usize) {
-        /// A size that costs nothing of the budget.
-        const SMALL: usize = 16 << 10;
         let limit = self.allocator.limit();
         let is_affordable = wanted <= SMALL || wanted - limit <= *budget;
         let wanted = if is_affordable || limit >= SMALL { wanted } else { SMALL };
@@ -237,11 +235,52 @@ impl Sender {
         self.allocator.grow(wanted, self.pool.place_of(wanted));
     }
 
+    /// Whether a frame with a payload of `len` bytes that is to be injected would leave now.
+    pub(crate) fn takes_at_once(&mut self, len: usize, budget: &mut usize) -> Result<bool, Violation> {
+        if self.has_more() || !self.writer.has_room(2).map_err(|_| DAMAGED)? {
+            return Ok(false);
+        }
+        // What the pool is too small for waits here, as all that is longer.
+        if len + MAX_HEADER <= INLINE || len > self.allocator.limit() {
+            return Ok(true);
+        }
+        self.writer.look().map_err(|_| DAMAGED)?;
+        self.allocator.free(self.writer.consumed());
+        if let Some(wanted) = self.allocator.wanted(len) {
+            self.grow(wanted, budget);
+        }
+        if self.allocator.is_cramped(len) {
+            return Ok(false);
+        }
+        if self.allocator.next(len).is_none()
+            && let Some(wide) = self.allocator.wider()
+            && self.pool.provide(wide).is_ok()
+        {
+            self.allocator.widen(wide, self.pool.place_of(wide));
+        }
+        Ok(self.allocator.next(len).is_some())
+    }
+
+    /// [`Self::send_large`], but all or nothing of a payload that the pool is large enough for: in
+    /// one piece if there is no room for all of several.
+    pub(crate) fn send_whole(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
+        let pieces = large.len.div_ceil(self.allocator.piece(large.len)) as u64;
+        if self.allocator.fits_in_pieces(large.len) && self.writer.has_room(pieces).map_err(|_| DAMAGED)? {
+            return self.send_large(large, budget);
+        }
+        self.send_pieces(large, large.len, budget)
+    }
+
     /// Sends as much of a payload as there is room for. True once all of it is sent.
     pub(crate) fn send_large(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
+        self.send_pieces(large, 0, budget)
+    }
+
+    /// The same, in pieces of at least this length.
+    fn send_pieces(&mut self, large: &mut Large, least: usize, budget: &mut usize) -> Result<bool, Violation> {
         while large.done < large.len {
             // The pool may grow for it.
-            let len = self.allocator.piece(large.len).min(large.len - large.done);
+            let len = self.allocator.piece(large.len).max(least).min(large.len - large.done);
             let Some(at) = self.take(len, large.len, budget)? else { return Ok(false) };
             self.pool.bytes.fill(at, &large.buffer, large.from + large.done, len);
             if large.done == 0 {

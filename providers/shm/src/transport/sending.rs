@@ -64,6 +64,16 @@ impl ShmTransport {
         any
     }
 
+    /// Whether an injected payload of `len` bytes would leave at once.
+    pub(super) fn would_leave(&mut self, slot: usize, len: usize) -> bool {
+        // The application may do nothing but try again.
+        self.send_waiting(slot);
+        let Self { conns, budget, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return true };
+        // What is wrong with the link, submitting finds.
+        conn.sender.is_closing() || conn.lost || conn.sender.takes_at_once(len, budget).unwrap_or(true)
+    }
+
     /// Sends a frame, or queues what the ring does not take.
     pub(super) fn send_frame(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>) -> Submitted {
         let slot = link.index();
@@ -111,7 +121,12 @@ impl ShmTransport {
         let may_lend = is_large(len) && !payload.inject && !conn.cma.is_for_pool(len);
         let token = Some(payload.token);
         let mut large = Large { header: *header, buffer, from, len, done: 0, token, may_lend };
-        let sent = if waits { Ok(false) } else { conn.sender.send_large(&mut large, budget) };
+        let sent = match waits {
+            true => Ok(false),
+            // As a whole or not at all: see `would_leave`.
+            false if payload.inject => conn.sender.send_whole(&mut large, budget),
+            false => conn.sender.send_large(&mut large, budget),
+        };
         match sent {
             Ok(true) => {
                 *payload.buffer = Some(large.buffer);

@@ -203,7 +203,7 @@ impl<N: Net> TcpTransport<N> {
             return true;
         }
         if event.writable {
-            self.send_waiting(slot, false);
+            self.send_waiting(slot);
             // Its burst may not be over.
             if self.conns.get(slot).is_some_and(|conn| !conn.writer.is_idle()) {
                 self.list(slot);

@@ -21,25 +21,19 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Sends a connection's queued bytes until the socket takes no more. If `more` are likely to
-    /// follow, the system may keep the last ones for a moment.
-    pub(super) fn send_waiting(&mut self, slot: usize, more: bool) {
+    /// Sends a connection's queued bytes until the socket takes no more.
+    pub(super) fn send_waiting(&mut self, slot: usize) {
         let Self { conns, net, done, audits, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
         if conn.broken.is_some() || matches!(conn.state, State::Connecting { .. }) {
-            return;
-        }
-        if conn.writer.corked && conn.writer.is_empty() && !more {
-            conn.writer.corked = false;
-            // Fails only on a connection that is gone, as the next read reports.
-            drop(net.push(&conn.socket));
+            return self.note_holding(slot);
         }
         let mut waits = false;
         while !conn.writer.is_empty() {
-            match conn.writer.with_chunks(|chunks| net.send(&conn.socket, chunks, more)) {
+            match conn.writer.with_chunks(|chunks| net.send(&conn.socket, chunks)) {
                 Ok(count) => {
                     conn.writer.advance(count, |token, buffer| done.push(Done::Sent(id(slot), token, buffer)));
-                    note_sent(conn, slot, (net, audits), more);
+                    note_sent(conn, slot, net, audits);
                 }
                 Err(error) if blocked(&error) => {
                     waits = true;
@@ -55,6 +49,7 @@ impl<N: Net> TcpTransport<N> {
         if self.conns.get(slot).is_some_and(|conn| conn.blocked != waits) {
             self.set_blocked(slot, waits);
         }
+        self.note_holding(slot);
         let Self { conns, net, done, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
         if conn.stalled && conn.writer.copied() < conn.backlog() / 2 {
@@ -82,7 +77,7 @@ impl<N: Net> TcpTransport<N> {
                 continue;
             }
             if due {
-                self.send_waiting(slot, how == Flush::BeforeReply);
+                self.send_waiting(slot);
             }
             at += 1;
         }
@@ -162,9 +157,8 @@ impl<N: Net> TcpTransport<N> {
                 false
             }
             Urgency::MoreFollows => false,
-            Urgency::Posted | Urgency::Unreported => {
-                conn.writer.may_send(|| net.now()) || !settings.hold && conn.writer.is_empty()
-            }
+            Urgency::Posted => conn.writer.may_send(|| net.now()) || !settings.hold && conn.writer.is_empty(),
+            Urgency::Unreported => conn.writer.is_empty(),
         };
         if leaves {
             let outcome = match &payload {
@@ -192,7 +186,7 @@ impl<N: Net> TcpTransport<N> {
             };
             match outcome {
                 Ok(count) => {
-                    note_sent(conn, slot, (net, audits), false);
+                    note_sent(conn, slot, net, audits);
                     sent = count;
                 }
                 Err(error) if blocked(&error) => {}
@@ -212,14 +206,12 @@ impl<N: Net> TcpTransport<N> {
             return Submitted::Done;
         }
         let is_due = |writer: &mut Writer| !settings.hold || writer.is_due(total - sent, || net.now());
-        let due = leaves
+        let now_due = leaves
             || match urgency {
                 Urgency::Posted => is_due(&mut conn.writer),
-                // A copy costs less than the system's wait for more may cost the peer.
-                Urgency::Unreported => len > COPY || is_due(&mut conn.writer),
+                Urgency::Unreported => !conn.blocked,
                 Urgency::MoreFollows | Urgency::Control => false,
             };
-        let now_due = due || urgency == Urgency::Unreported && !conn.blocked;
         // Queue the rest: small and injected payloads as a copy, others in place. While the socket
         // takes no more, a payload that is not injected completes only when sent: a caller that
         // sees the completion may not call again for a long time.
@@ -246,9 +238,21 @@ impl<N: Net> TcpTransport<N> {
             }
         }
         if now_due {
-            self.send_waiting(slot, !due);
+            self.send_waiting(slot);
+        } else {
+            self.note_holding(slot);
         }
         kept
+    }
+
+    /// Counts whether a connection holds back output that its socket would take.
+    fn note_holding(&mut self, slot: usize) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let is_ready = !conn.blocked && conn.broken.is_none() && !matches!(conn.state, State::Connecting { .. });
+        let holds = is_ready && !conn.writer.is_empty();
+        if core::mem::replace(&mut conn.holding, holds) != holds {
+            self.holding = if holds { self.holding + 1 } else { self.holding - 1 };
+        }
     }
 
     /// Whether the peer does not read and the link's backlog is full. Room will be reported.

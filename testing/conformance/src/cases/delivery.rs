@@ -123,8 +123,7 @@ fn submit_little<M: Medium>(world: &mut World<M>) -> ChannelId {
 pub(crate) fn flush_all<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = submit_little(&mut world);
-    let how = if world.rng.bool() { Flush::All } else { Flush::BeforeReply };
-    world.nodes[0].flush(how);
+    world.nodes[0].flush(Flush::All);
     expect_everything(&mut world, channel);
 }
 

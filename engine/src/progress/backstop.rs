@@ -1,0 +1,194 @@
+//! Backstop: sends what endpoints hold back for the application's next call, if that call does not
+//! come. A burst of injected messages is held so that it leaves in few packets, and acknowledgments
+//! so that a reply takes them along; the application may be done with both, and wait for something
+//! else.
+//!
+//! Its thread starts when something is first held. It looks every [`PERIOD`] while endpoints hold
+//! something now and then, without taking their locks, and sleeps otherwise.
+//! Lock order: an endpoint, the backstop. The thread calls endpoints without its own lock.
+
+use super::set::Pollable;
+use crate::transport::Flush;
+use core::fmt;
+use ofi_sync::held::HeldMark;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// Between two looks: what is held leaves after one to two of them.
+const PERIOD: Duration = Duration::from_micros(500);
+/// Looks at an endpoint of which nothing changes before the thread forgets it.
+const PATIENCE: u32 = 20;
+
+/// Starts a thread that runs [`Backstop::run`]; false if the system has no room for it.
+pub type Start = Box<dyn Fn(Arc<Backstop>) -> bool + Send + Sync>;
+
+/// What sends the stragglers of a domain's endpoints.
+pub struct Backstop {
+    state: Mutex<State>,
+    news: Condvar,
+    start: Start,
+}
+
+#[derive(Default)]
+struct State {
+    watched: Vec<Watched>,
+    is_running: bool,
+    is_stopping: bool,
+}
+
+struct Watched {
+    endpoint: Weak<dyn Pollable>,
+    mark: Arc<HeldMark>,
+    /// What it held when the thread last looked.
+    seen: Option<u32>,
+    /// Looks in a row at which nothing had changed.
+    idle: u32,
+}
+
+impl fmt::Debug for Backstop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backstop").field("watched", &self.state().watched.len()).finish_non_exhaustive()
+    }
+}
+
+impl Backstop {
+    /// A backstop whose thread `start` starts, the first time that one is needed.
+    pub fn new(start: Start) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), news: Condvar::new(), start })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at an endpoint's mark from now on. False if there is no thread to do it.
+    pub(crate) fn watch(self: &Arc<Self>, endpoint: Weak<dyn Pollable>, mark: Arc<HeldMark>) -> bool {
+        let mut state = self.state();
+        if !state.is_running && !state.is_stopping {
+            state.is_running = (self.start)(self.clone());
+        }
+        if !state.is_running {
+            return false;
+        }
+        state.watched.push(Watched { endpoint, mark, seen: None, idle: 0 });
+        if state.watched.len() == 1 {
+            self.news.notify_one();
+        }
+        true
+    }
+
+    /// The thread's main loop: returns after [`Self::stop`].
+    pub fn run(&self) {
+        let mut state = self.state();
+        while !state.is_stopping {
+            if state.watched.is_empty() {
+                state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state = self.news.wait_timeout(state, PERIOD).unwrap_or_else(PoisonError::into_inner).0;
+            let stragglers = state.look();
+            if !stragglers.is_empty() {
+                drop(state);
+                stragglers.iter().for_each(|endpoint| endpoint.flush(Flush::All));
+                drop(stragglers);
+                state = self.state();
+            }
+        }
+    }
+
+    /// Ends [`Self::run`]. From now on nothing is watched.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        (state.is_stopping, state.is_running) = (true, false);
+        drop(state);
+        self.news.notify_one();
+    }
+}
+
+impl State {
+    /// The endpoints that hold what they held at the last look.
+    fn look(&mut self) -> Vec<Arc<dyn Pollable>> {
+        let mut stragglers = Vec::new();
+        self.watched.retain_mut(|watched| {
+            let held = watched.mark.held();
+            let is_same = core::mem::replace(&mut watched.seen, held) == held;
+            watched.idle = if is_same { watched.idle + 1 } else { 0 };
+            if held.is_none() {
+                return watched.idle < PATIENCE || !watched.mark.unwatch();
+            }
+            if watched.idle >= PATIENCE {
+                // It does not leave: what is held next is told anew.
+                watched.mark.reject();
+                return false;
+            }
+            let Some(endpoint) = watched.endpoint.upgrade() else { return false };
+            if is_same {
+                stragglers.push(endpoint);
+            }
+            true
+        });
+        stragglers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::still::Quiet;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn backstop(starts: bool) -> (Arc<Backstop>, Arc<AtomicU32>) {
+        let started = Arc::new(AtomicU32::new(0));
+        let count = started.clone();
+        let start = move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            starts
+        };
+        (Backstop::new(Box::new(start)), started)
+    }
+
+    #[test]
+    fn only_what_stays_held_is_a_straggler() {
+        let (backstop, started) = backstop(true);
+        let (endpoint, mark) = (Arc::new(Quiet::default()), Arc::new(HeldMark::default()));
+        assert!(mark.set(true));
+        let weak: Weak<dyn Pollable> = Arc::downgrade(&(endpoint.clone() as Arc<dyn Pollable>));
+        assert!(backstop.watch(weak, mark.clone()) && started.load(Ordering::Relaxed) == 1);
+        let look = || backstop.state().look().len();
+        assert_eq!(look(), 0, "it may have begun just now");
+        assert_eq!(look(), 1);
+        mark.set(false);
+        mark.set(true);
+        assert_eq!(look(), 0, "it holds something else");
+        mark.set(false);
+        assert!((0..PATIENCE).all(|_| look() == 0) && backstop.state().watched.len() == 1);
+        assert_eq!((look(), backstop.state().watched.len()), (0, 0), "it has held nothing for long");
+        assert!(mark.set(true), "the thread is to be told again");
+        drop(endpoint);
+        assert!(backstop.watch(Weak::<Quiet>::new(), mark) && started.load(Ordering::Relaxed) == 1);
+        assert_eq!((look(), backstop.state().watched.len()), (0, 0), "the endpoint is gone");
+    }
+
+    #[test]
+    fn what_does_not_leave_is_given_up() {
+        let (backstop, _) = backstop(true);
+        let (endpoint, mark) = (Arc::new(Quiet::default()), Arc::new(HeldMark::default()));
+        assert!(mark.set(true));
+        let weak: Weak<dyn Pollable> = Arc::downgrade(&(endpoint.clone() as Arc<dyn Pollable>));
+        assert!(backstop.watch(weak, mark.clone()));
+        let flushes: usize = (0..100).map(|_| backstop.state().look().len()).sum();
+        assert!((1..100).contains(&flushes) && backstop.state().watched.is_empty());
+        mark.set(false);
+        assert!(mark.set(true), "the thread is to be told of the next");
+        drop(endpoint);
+    }
+
+    #[test]
+    fn without_a_thread_nothing_is_watched() {
+        let (backstop, started) = backstop(false);
+        let watch = || backstop.watch(Weak::<Quiet>::new(), Arc::new(HeldMark::default()));
+        assert!(!watch() && !watch() && started.load(Ordering::Relaxed) == 2, "it tries again");
+        backstop.stop();
+        assert!(!watch() && started.load(Ordering::Relaxed) == 2);
+    }
+}
