@@ -84,14 +84,15 @@ fn the_offers_of_a_connected_endpoint_are_declined() {
 
 #[test]
 fn so_many_wait_and_no_more() {
+    // Payloads are not zeros: pages that nobody has written are not there to be copied.
     const LITTLE: usize = 16 << 10;
     let mut ends = Ends::new();
     ends.events.waits = (1..=MOST_WAITING + 1).collect();
     for _ in 0..MOST_WAITING {
-        ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
+        ends.lend(vec![1; LITTLE], LITTLE, Kind::Offer);
         assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     }
-    ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
+    ends.lend(vec![1; LITTLE], LITTLE, Kind::Offer);
     assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     assert_eq!(ends.answer(), [Event::Declined]);
     assert!(ends.to.take_offer(target_of(MOST_WAITING + 1, LITTLE)).is_err());
@@ -120,13 +121,14 @@ fn many_that_are_taken_at_once_leave_lines_their_turn() {
 
 #[test]
 fn a_sender_that_sleeps_is_woken_when_the_ring_is_full_of_those_that_wait() {
+    // Payloads are not zeros: pages that nobody has written are not there to be copied.
     const LITTLE: usize = 16 << 10;
     let mut ends = Ends::new();
     ends.events.waits = (1..=MOST_WAITING).collect();
     ends.from.presence.announce(SleepState::asleep(false, false));
     let mut news = Vec::new();
     while ends.to.sender.has_room_for_line() {
-        ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
+        ends.lend(vec![1; LITTLE], LITTLE, Kind::Offer);
         assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
         ends.to.tell_waiting().unwrap();
         assert!(!ends.to.has_untold());
@@ -136,7 +138,7 @@ fn a_sender_that_sleeps_is_woken_when_the_ring_is_full_of_those_that_wait() {
     assert!(news.len() > 50 && !news.contains(&Some(News::Line)), "before, it is left alone");
     // The receiver keeps an offer for which the ring has no line, too. Once it has taken that one,
     // it sends nothing but the outcome.
-    ends.lend(vec![0; LITTLE], LITTLE, Kind::Offer);
+    ends.lend(vec![1; LITTLE], LITTLE, Kind::Offer);
     assert!(ends.to.read(LINK, true, &mut ends.events).unwrap());
     ends.to.tell_waiting().unwrap();
     assert!(ends.to.has_untold());
