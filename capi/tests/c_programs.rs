@@ -367,6 +367,8 @@ silence! {
     what_was_delivered_is_acknowledged_without_another_call_within_a_host: "shm", "delivered";
     what_was_matched_is_acknowledged_without_another_call: "tcp", "matched";
     what_was_matched_is_acknowledged_without_another_call_within_a_host: "shm", "matched";
+    what_was_written_is_acknowledged_without_another_call: "tcp", "written";
+    what_was_written_is_acknowledged_without_another_call_within_a_host: "shm", "written";
 }
 
 /// Readers and writers with random timing; `OFI_WAKES` sets the number of events.

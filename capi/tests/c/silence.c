@@ -4,8 +4,6 @@
  * injected still reaches the peer, and so does the acknowledgment of what it has read. One
  * scenario per run.
  */
-#include <poll.h>
-
 #include "process.h"
 #include "scenario.h"
 #include "side.h"
@@ -193,11 +191,86 @@ static void matched(void)
 	acknowledged(FI_MATCH_COMPLETE);
 }
 
+/* Memory of each side that the other one writes: it is at `target`, with this key. */
+#define KEY 7
+
+static uint64_t target[2][MOST];
+static struct fid_mr *regions[2];
+
+static void expose_both(void)
+{
+	struct side *sides[2] = { &a, &b };
+	int i;
+
+	more_caps = FI_RMA;
+	open_both();
+	meet(8);
+	memset(target, 0, sizeof(target));
+	for (i = 0; i < 2; i++)
+		CHECK(fi_mr_reg(sides[i]->domain, target[i], sizeof(target[i]), FI_REMOTE_WRITE, 0, KEY, 0, &regions[i],
+			NULL) == 0);
+}
+
+static void conceal_both(void)
+{
+	CHECK(fi_close(&regions[0]->fid) == 0 && fi_close(&regions[1]->fid) == 0);
+	close_both();
+}
+
+/* Polls until the other side has written `value`; returns how many of its own writes have ended. */
+static size_t await_value(struct side *s, volatile uint64_t *at, uint64_t value)
+{
+	struct fi_cq_tagged_entry entry;
+	double end = seconds() + SOON;
+	size_t ended = 0;
+
+	while (*at != value) {
+		ssize_t ret = fi_cq_read(s->cq, &entry, 1);
+
+		CHECK(ret == 1 || ret == -FI_EAGAIN);
+		ended += ret == 1;
+		CHECK(seconds() < end);
+	}
+	return ended;
+}
+
+/* One side reads the notice of a write, or sees it in its memory, and then calls no more. */
+static void written(void)
+{
+	size_t rounds[] = { 0, 1, 20 }, i, k, ended;
+	uint64_t values[2] = { 0 };
+
+	expose_both();
+	CHECK(fi_writedata(a.ep, values, 8, NULL, 1234, to_b, 0, KEY, &a) == 0);
+	CHECK(alone(&b).data == 1234);
+	CHECK(alone(&a).op_context == &a);
+	for (k = 0; k < sizeof(rounds) / sizeof(*rounds); k++) {
+		ended = 0;
+		for (i = 0; i <= rounds[k]; i++) {
+			values[0]++;
+			CHECK(fi_write(a.ep, &values[0], 8, NULL, to_b, 0, KEY, &a) == 0);
+			await_value(&b, &target[1][0], values[0]);
+			if (i == rounds[k])
+				break;
+			values[1]++;
+			CHECK(fi_write(b.ep, &values[1], 8, NULL, to_a, 0, KEY, &b) == 0);
+			ended += await_value(&a, &target[0][0], values[1]);
+		}
+		for (; ended < rounds[k] + 1; ended++)
+			CHECK(alone(&a).op_context == &a);
+	}
+	for (i = 0; i < 40; i++)
+		CHECK(fi_inject_write(a.ep, &values[0], 8, to_b, 8 * (i + 1), KEY) == 0);
+	for (i = 0; i < 40; i++)
+		await_value(&b, &target[1][i + 1], values[0]);
+	conceal_both();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct scenario scenarios[] = {
 		{ "injected", injected }, { "unreported", unreported }, { "transmitted", transmitted },
-		{ "delivered", delivered }, { "matched", matched },
+		{ "delivered", delivered }, { "matched", matched }, { "written", written },
 		{ NULL, NULL },
 	};
 
