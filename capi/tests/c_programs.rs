@@ -359,6 +359,8 @@ macro_rules! silence {
 silence! {
     what_was_injected_arrives_without_another_call: "tcp", "injected";
     what_was_injected_arrives_without_another_call_within_a_host: "shm", "injected";
+    the_first_message_arrives_without_another_call: "tcp", "first";
+    the_first_message_arrives_without_another_call_within_a_host: "shm", "first";
     what_reports_nothing_arrives_without_another_call: "tcp", "unreported";
     what_reports_nothing_arrives_without_another_call_within_a_host: "shm", "unreported";
     what_was_read_is_acknowledged_without_another_call: "tcp", "transmitted";

@@ -103,7 +103,17 @@ static void injected(void)
 	burst(most, 1, 100);
 }
 
-/* The same by sends that report nothing. */
+/* Injects the first message to a peer, and then calls no more: not even while the link opens. */
+static void first(void)
+{
+	open_both();
+	receive(&b, 0, 8);
+	CHECK(fi_tinject(a.ep, "letter", 7, to_b, 1) == 0);
+	CHECK(alone(&b).len == 7);
+	close_both();
+}
+
+/* A burst of sends that report nothing. */
 static void unreported(void)
 {
 	struct fid_cq *unread;
@@ -269,7 +279,7 @@ static void written(void)
 int main(int argc, char **argv)
 {
 	static const struct scenario scenarios[] = {
-		{ "injected", injected }, { "unreported", unreported }, { "transmitted", transmitted },
+		{ "injected", injected }, { "first", first }, { "unreported", unreported }, { "transmitted", transmitted },
 		{ "delivered", delivered }, { "matched", matched }, { "written", written },
 		{ NULL, NULL },
 	};

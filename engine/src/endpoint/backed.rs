@@ -4,7 +4,7 @@ use super::Endpoint;
 use super::inner::Inner;
 use crate::progress::backstop::Backstop;
 use crate::progress::set::Pollable;
-use crate::transport::Transport;
+use crate::transport::{Flush, Transport};
 use ofi_sync::held::HeldMark;
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, OnceLock, Weak};
@@ -24,7 +24,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// if there is none. Without one, or with a progress thread, it holds back nothing that the
     /// application need not call for.
     pub fn set_backstop(self: &Arc<Self>, backstop: &Arc<Backstop>) {
-        if !K::IS_SHARED || !T::COMBINES_FRAMES || self.auto.is_some() {
+        if !K::IS_SHARED || self.auto.is_some() {
             return;
         }
         let me: Weak<Self> = Arc::downgrade(self);
@@ -34,11 +34,28 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
     }
 
-    /// After a call or a poll: marks whether something is held back. True if the backstop is to be
-    /// told.
+    /// After a call that may leave work: marks whether something is held back. True if the backstop
+    /// is to be told.
     #[inline(always)]
     pub(super) fn note_held(&self, inner: &Inner<T, K>) -> bool {
-        T::COMBINES_FRAMES && self.backed.get().is_some_and(|told| told.mark.set(inner.holds()))
+        self.backed.get().is_some_and(|told| told.mark.set(inner.holds()))
+    }
+
+    /// The same after a poll or a flush, for transports over which much is held for a short time.
+    /// Over others the backstop finds out.
+    #[inline(always)]
+    pub(super) fn note_still_held(&self, inner: &Inner<T, K>) -> bool {
+        T::COMBINES_FRAMES && self.note_held(inner)
+    }
+
+    /// Sends what is held back, as far as it can leave: for the backstop.
+    pub(super) fn send_held(&self) {
+        self.poll_once();
+        self.flush(Flush::All);
+        let Some(told) = self.backed.get() else { return };
+        let mut inner = K::lock(&self.inner);
+        inner.core.tx.look_for_unreported();
+        told.mark.set(inner.holds());
     }
 
     /// Tells the backstop to look at the endpoint.

@@ -148,7 +148,9 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
 
     /// Whether something is held back that a backstop sends if the next call does not come.
     pub(super) fn holds(&self) -> bool {
-        self.core.peers.agenda.leaves_to_reply() || self.transport.as_ref().is_some_and(Transport::holds_posted)
+        self.core.peers.agenda.leaves_to_reply()
+            || self.core.tx.waits_unreported()
+            || self.transport.as_ref().is_some_and(Transport::holds_posted)
     }
 
     /// Sends what is held back for a caller that may not poll again soon, but leaves the

@@ -20,7 +20,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             // Relaxed: the lock orders it before the flush that clears it.
             self.unflushed.store(true, Ordering::Relaxed);
         }
-        self.note_held(&inner);
+        self.note_still_held(&inner);
         if outcome.active && self.ready_flag.is_slept_on() {
             self.hand_on_poll(inner);
         }
@@ -104,10 +104,14 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         }
         // What the transport has no room for, the next polls send.
         self.unflushed.store(inner.core.peers.agenda.is_any(), Ordering::Relaxed);
-        if self.note_held(&inner) {
+        if self.note_still_held(&inner) {
             drop(inner);
             self.tell_backstop();
         }
+    }
+
+    fn send_held(&self) {
+        self.send_held();
     }
 
     fn before_sleep(&self) -> bool {

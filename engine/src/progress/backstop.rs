@@ -3,12 +3,14 @@
 //! so that a reply takes them along; the application may be done with both, and wait for something
 //! else.
 //!
+//! An injected message may also wait for a link to its peer, which progress opens.
+//!
 //! Its thread starts when something is first held. It looks every [`PERIOD`] while endpoints hold
-//! something now and then, without taking their locks, and sleeps otherwise.
+//! something now and then, without taking their locks, less often while nothing that is held can
+//! leave, and sleeps otherwise.
 //! Lock order: an endpoint, the backstop. The thread calls endpoints without its own lock.
 
 use super::set::Pollable;
-use crate::transport::Flush;
 use core::fmt;
 use ofi_sync::held::HeldMark;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,7 +18,10 @@ use std::time::Duration;
 
 /// Between two looks: what is held leaves after one to two of them.
 const PERIOD: Duration = Duration::from_micros(500);
-/// Looks at an endpoint of which nothing changes before the thread forgets it.
+/// The same while nothing that is held can leave.
+const LONGEST: Duration = Duration::from_millis(16);
+/// Looks at which an endpoint holds nothing before the thread forgets it, or the same before the
+/// thread looks less often.
 const PATIENCE: u32 = 20;
 
 /// Starts a thread that runs [`Backstop::run`]; false if the system has no room for it.
@@ -79,20 +84,21 @@ impl Backstop {
 
     /// The thread's main loop: returns after [`Self::stop`].
     pub fn run(&self) {
-        let mut state = self.state();
+        let (mut state, mut pause) = (self.state(), PERIOD);
         while !state.is_stopping {
             if state.watched.is_empty() {
                 state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            state = self.news.wait_timeout(state, PERIOD).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.news.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
             let stragglers = state.look();
             if !stragglers.is_empty() {
                 drop(state);
-                stragglers.iter().for_each(|endpoint| endpoint.flush(Flush::All));
+                stragglers.iter().for_each(|endpoint| endpoint.send_held());
                 drop(stragglers);
                 state = self.state();
             }
+            pause = if state.is_stuck() { LONGEST.min(2 * pause) } else { PERIOD };
         }
     }
 
@@ -116,11 +122,6 @@ impl State {
             if held.is_none() {
                 return watched.idle < PATIENCE || !watched.mark.unwatch();
             }
-            if watched.idle >= PATIENCE {
-                // It does not leave: what is held next is told anew.
-                watched.mark.reject();
-                return false;
-            }
             let Some(endpoint) = watched.endpoint.upgrade() else { return false };
             if is_same {
                 stragglers.push(endpoint);
@@ -128,6 +129,11 @@ impl State {
             true
         });
         stragglers
+    }
+
+    /// Whether nothing of what is held has left for some looks.
+    fn is_stuck(&self) -> bool {
+        !self.watched.is_empty() && self.watched.iter().all(|watched| watched.idle > PATIENCE && watched.seen.is_some())
     }
 }
 
@@ -170,17 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_leave_is_given_up() {
+    fn the_thread_looks_less_often_while_nothing_can_leave() {
         let (backstop, _) = backstop(true);
-        let (endpoint, mark) = (Arc::new(Quiet::default()), Arc::new(HeldMark::default()));
-        assert!(mark.set(true));
-        let weak: Weak<dyn Pollable> = Arc::downgrade(&(endpoint.clone() as Arc<dyn Pollable>));
-        assert!(backstop.watch(weak, mark.clone()));
-        let flushes: usize = (0..100).map(|_| backstop.state().look().len()).sum();
-        assert!((1..100).contains(&flushes) && backstop.state().watched.is_empty());
-        mark.set(false);
-        assert!(mark.set(true), "the thread is to be told of the next");
-        drop(endpoint);
+        let endpoint: Arc<dyn Pollable> = Arc::new(Quiet::default());
+        let marks = [Arc::new(HeldMark::default()), Arc::new(HeldMark::default())];
+        for mark in &marks {
+            assert!(mark.set(true) && backstop.watch(Arc::downgrade(&endpoint), mark.clone()));
+        }
+        let looks = |count: u32| (0..count).map(|_| backstop.state().look().len()).sum::<usize>();
+        assert_eq!(looks(PATIENCE + 2), 2 * (PATIENCE as usize + 1), "it goes on");
+        assert!(backstop.state().is_stuck());
+        marks[0].set(false);
+        looks(1);
+        assert!(!backstop.state().is_stuck(), "something has left");
     }
 
     #[test]

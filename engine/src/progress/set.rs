@@ -70,6 +70,8 @@ pub trait Pollable: Send + Sync {
     fn poll(&self) -> PollOutcome;
     /// Sends held-back frames.
     fn flush(&self, how: Flush);
+    /// The same for a backstop, with all that must come before.
+    fn send_held(&self) {}
     /// The caller is about to sleep on the descriptor: masks events that would wake it but that the
     /// pollable could not handle. True if there is something to do first.
     fn before_sleep(&self) -> bool {

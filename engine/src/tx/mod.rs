@@ -127,6 +127,9 @@ pub(crate) struct Tx {
     is_closing: bool,
     /// A backstop sends what the transport holds back.
     is_backed: bool,
+    /// Operations that no completion reports wait for a link or for credit, or did when this was
+    /// last looked at.
+    waits_unreported: bool,
 }
 
 impl Tx {
@@ -142,6 +145,7 @@ impl Tx {
             group_left: Vec::new(),
             is_closing: false,
             is_backed: false,
+            waits_unreported: false,
         }
     }
 
@@ -152,6 +156,17 @@ impl Tx {
 
     pub(crate) const fn is_backed(&self) -> bool {
         self.is_backed
+    }
+
+    /// Whether operations wait that no completion reports, or did at [`Self::look_for_unreported`].
+    pub(crate) const fn waits_unreported(&self) -> bool {
+        self.waits_unreported
+    }
+
+    /// Finds out whether operations wait that no completion reports.
+    pub(crate) fn look_for_unreported(&mut self) {
+        let waits = |send: &Outgoing| send.stage == SendStage::Waiting && send.lent.ticket.is_suppressed();
+        self.waits_unreported = self.sends.iter().any(|(_, send)| waits(send));
     }
 
     /// How many more operations can be posted now.

@@ -413,6 +413,7 @@ impl Tx {
         {
             send.lent.buffer = Some(buffer.to_owned_copy());
         }
+        self.waits_unreported |= suppress;
         entry.waiting.push_back(number);
         self.move_on(peers, out, transport, peer);
         Ok(())

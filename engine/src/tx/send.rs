@@ -183,6 +183,7 @@ impl Tx {
             send.lent.buffer = send.lent.buffer.map(|buffer| buffer.to_owned_copy());
         }
         self.fences += usize::from(send.fenced);
+        self.waits_unreported |= send.lent.ticket.is_suppressed();
         let number = self.insert(peers, send);
         if let Some(entry) = peers.table.get_mut(peer) {
             entry.waiting.push_back(number);
