@@ -2,6 +2,7 @@
 
 pub mod auto;
 pub mod backstop;
+pub mod pollable;
 pub mod publish;
 pub mod set;
 pub(crate) mod wait;
