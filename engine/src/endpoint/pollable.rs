@@ -64,14 +64,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn poll(&self) -> PollOutcome {
         let outcome = self.poll_once();
-        if self.auto.is_some() {
-            self.polls.add();
+        if self.helpers.auto.is_some() {
+            self.helpers.polls.add();
         }
         outcome
     }
 
     fn polls(&self) -> Option<u32> {
-        Some(self.polls.get())
+        Some(self.helpers.polls.get())
     }
 
     fn leave_to_application(&self, left: bool) {

@@ -1,19 +1,35 @@
-//! An endpoint with a backstop, which sends what it holds back for the application's next call.
+//! What serves an endpoint besides the application's calls: its domain's progress thread, or a
+//! backstop, which sends what the endpoint holds back for the next call.
 
 use super::Endpoint;
 use super::inner::Inner;
+use crate::progress::auto::Auto;
 use crate::progress::backstop::Backstop;
-use crate::progress::set::Pollable;
+use crate::progress::set::{PollCount, Pollable};
 use crate::transport::{Flush, Transport};
 use ofi_sync::held::HeldMark;
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Its backstop, if it has one.
-pub(super) type Backed = OnceLock<Told>;
+/// What serves an endpoint.
+pub(super) struct Helpers {
+    /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
+    pub(super) auto: Option<Arc<Auto>>,
+    /// How often the endpoint was polled, if there is a progress thread, which leaves it to the
+    /// application while that polls it.
+    pub(super) polls: PollCount,
+    /// Its backstop, if it has one.
+    backed: OnceLock<Told>,
+}
+
+impl Helpers {
+    pub(super) fn new(auto: Option<Arc<Auto>>) -> Self {
+        Self { auto, polls: PollCount::default(), backed: OnceLock::new() }
+    }
+}
 
 /// How a backstop hears of an endpoint.
-pub(super) struct Told {
+struct Told {
     backstop: Arc<Backstop>,
     mark: Arc<HeldMark>,
     endpoint: Weak<dyn Pollable>,
@@ -24,12 +40,12 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// if there is none. Without one, or with a progress thread, it holds back nothing that the
     /// application need not call for.
     pub fn set_backstop(self: &Arc<Self>, backstop: &Arc<Backstop>) {
-        if !K::IS_SHARED || self.auto.is_some() {
+        if !K::IS_SHARED || self.helpers.auto.is_some() {
             return;
         }
         let me: Weak<Self> = Arc::downgrade(self);
         let told = Told { backstop: backstop.clone(), mark: Arc::default(), endpoint: me };
-        if self.backed.set(told).is_ok() {
+        if self.helpers.backed.set(told).is_ok() {
             K::lock(&self.inner).core.tx.set_backed();
         }
     }
@@ -38,7 +54,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// is to be told.
     #[inline(always)]
     pub(super) fn note_held(&self, inner: &Inner<T, K>) -> bool {
-        self.backed.get().is_some_and(|told| told.mark.set(inner.holds()))
+        self.helpers.backed.get().is_some_and(|told| told.mark.set(inner.holds()))
     }
 
     /// The same after a poll or a flush, for transports over which much is held for a short time.
@@ -52,7 +68,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     pub(super) fn send_held(&self) {
         self.poll_once();
         self.flush(Flush::All);
-        let Some(told) = self.backed.get() else { return };
+        let Some(told) = self.helpers.backed.get() else { return };
         let mut inner = K::lock(&self.inner);
         inner.core.tx.look_for_unreported();
         told.mark.set(inner.holds());
@@ -61,7 +77,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Tells the backstop to look at the endpoint.
     #[cold]
     pub(super) fn tell_backstop(&self) {
-        let Some(told) = self.backed.get() else { return };
+        let Some(told) = self.helpers.backed.get() else { return };
         if !told.backstop.watch(told.endpoint.clone(), told.mark.clone()) {
             // There is no thread to do it.
             let mut inner = K::lock(&self.inner);
