@@ -348,8 +348,8 @@ pub trait Transport: Send + Sized + 'static {
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
     /// The number that the next link will get.
     fn next_link(&self) -> LinkId;
-    /// Whether a frame with a payload of `len` bytes would leave at once. If it would not, the engine
-    /// refuses an injected operation for now: nothing need bring its application back.
+    /// Whether a frame with a payload of `len` bytes would leave at once. If it would not, the
+    /// engine refuses an injected operation for now: nothing need bring its application back.
     fn takes_at_once(&mut self, _link: LinkId, _len: usize) -> bool {
         true
     }

@@ -359,8 +359,8 @@ impl Tx {
     /// operations of the endpoint.
     ///
     /// # Errors
-    /// EOPBADSTATE if there is no such peer; AGAIN for an injected operation that would have to wait
-    /// for room on its link, and that no completion reports.
+    /// EOPBADSTATE if there is no such peer; AGAIN for an injected operation that would have to
+    /// wait for room on its link, and that no completion reports.
     pub(crate) fn start<T: Transport, K: LockKind>(
         &mut self,
         peers: &mut Peers,

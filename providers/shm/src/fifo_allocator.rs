@@ -68,7 +68,8 @@ impl FifoAllocator {
         self.head = 0;
     }
 
-    /// The small size to grow to although something is in it, if nothing of that lies across the end.
+    /// The small size to grow to although something is in it, if nothing of that lies across the
+    /// end.
     pub(crate) fn wider(&self) -> Option<usize> {
         let wide = SMALL.min(self.most);
         (wide > self.limit && self.used <= self.head).then_some(wide)
