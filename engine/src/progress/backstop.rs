@@ -141,7 +141,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::still::Quiet;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use ofi_sync::primitive::{AtomicU32, Ordering};
 
     fn backstop(starts: bool) -> (Arc<Backstop>, Arc<AtomicU32>) {
         let started = Arc::new(AtomicU32::new(0));
