@@ -218,7 +218,7 @@ impl<L: Listener> Pollable for PassiveEndpoint<L> {
             }
         }
         let busy = listener.next_deadline().is_some();
-        PollOutcome { active, busy, defers: false }
+        PollOutcome::new(active, busy)
     }
 
     fn flush(&self, _how: Flush) {}

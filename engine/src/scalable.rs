@@ -400,7 +400,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Pollable for 
         }
         drop(state);
         asked.into_iter().for_each(|asked| self.handle_request(asked));
-        PollOutcome { active, busy, defers: false }
+        PollOutcome::new(active, busy)
     }
 
     fn flush(&self, _how: Flush) {}

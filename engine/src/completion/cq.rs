@@ -2,7 +2,7 @@
 //! entry is ever lost, unless the application asks for a bounded one. Reading it makes progress on
 //! the endpoints that are bound to it.
 
-use crate::progress::set::{Pass, Pollable, ProgressSet, Watcher};
+use crate::progress::set::{Pollable, ProgressSet, Watcher};
 use crate::progress::wait::{Outcome, Sleep, Spin, Waiting, ringer, write};
 use crate::transport::Flush;
 use core::fmt;
@@ -278,13 +278,14 @@ impl<K: LockKind> CompletionQueue<K> {
                 return taken.map(|(count, _)| count);
             }
         }
-        let Pass { active, defers } = self.progress.pass();
+        let outcome = self.progress.pass();
+        let active = outcome.is_active();
         // After an idle pass, entries that other threads add meanwhile wait for the next read.
         if active || count == 0 {
             let taken = self.pop(count, &mut take);
             if taken != Err(Errno::AGAIN) {
                 // A peer may wait for the acknowledgment, and the caller may not read again.
-                if defers && matches!(taken, Ok((_, 0))) {
+                if outcome.defers() && matches!(taken, Ok((_, 0))) {
                     self.progress.flush(Flush::All);
                 }
                 return taken.map(|(count, _)| count);

@@ -15,7 +15,7 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
             self.polls.add();
         }
         let active = inner.poll();
-        PollOutcome { active, busy: inner.socket.as_ref().is_some_and(Datagrams::is_busy), defers: false }
+        PollOutcome::new(active, inner.socket.as_ref().is_some_and(Datagrams::is_busy))
     }
 
     fn polls(&self) -> Option<u32> {

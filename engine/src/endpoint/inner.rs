@@ -1,6 +1,7 @@
 //! What an endpoint's lock protects: the core, and the transport that carries its frames. Reads the
 //! clock, and only when something may be due.
 
+use super::backed::Told;
 use super::core::Core;
 use super::{CLOSE_DEADLINE, Opener};
 use crate::peer::agenda::Work;
@@ -33,11 +34,15 @@ pub(super) struct Inner<T: Transport, K: LockKind> {
     pub(super) armed: usize,
     /// The deadline that sleeping threads know.
     pub(super) announced: Option<Instant>,
+    /// Its backstop, if it has one.
+    pub(super) told: Option<Told>,
+    /// The backstop's mark says that something is held back.
+    pub(super) is_marked: bool,
 }
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
     pub(super) fn new(core: Core<K>, opener: Opener<T>, source: Option<Addr>, prompt: bool) -> Self {
-        Self { transport: None, core, opener, source, prompt, armed: 0, announced: None }
+        Self { transport: None, core, opener, source, prompt, armed: 0, announced: None, told: None, is_marked: false }
     }
 
     /// The transport, which is opened on first use.
@@ -77,7 +82,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         if core.peers.agenda.is_any() || has_news {
             return Self::follow_up(transport, core, (active, has_news));
         }
-        PollOutcome { active, busy: transport.is_busy(), defers: false }
+        PollOutcome::new(active, transport.is_busy())
     }
 
     #[inline(never)]
@@ -95,7 +100,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         core.run_deferred(!active);
         active |= Self::finish(transport, core);
         let busy = watches || transport.is_busy() || core.next_due().is_some();
-        PollOutcome { active, busy, defers: core.peers.agenda.has_deferred() }
+        PollOutcome::new(active, busy).deferring(core.peers.agenda.has_deferred())
     }
 
     /// Carries out pending work and sends the frames that it produces, for a few rounds; the rest
@@ -147,6 +152,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     }
 
     /// Whether something is held back that a backstop sends if the next call does not come.
+    #[inline(always)]
     pub(super) fn holds(&self) -> bool {
         self.core.peers.agenda.leaves_to_reply()
             || self.core.tx.waits_unreported()
@@ -156,7 +162,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     /// Sends what is held back for a caller that may not poll again soon, but leaves the
     /// acknowledgments that a reply is expected to take along, where that saves something.
     pub(super) fn flush_for_reader(&mut self) {
-        if self.core.peers.agenda.has_deferred() {
+        if self.core.peers.agenda.may_leave_to_reply() {
             self.core.peers.forget_paid();
         }
         if !T::COMBINES_FRAMES {

@@ -117,10 +117,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             inner.flush_all();
         }
         let wants_poll = inner.transport.as_ref().is_some_and(Transport::wants_poll);
-        let tells = self.note_held(&inner);
-        drop(inner);
-        if tells {
-            self.tell_backstop();
+        if inner.holds() != inner.is_marked {
+            self.note_held(inner);
+        } else {
+            drop(inner);
         }
         if wants_poll {
             self.poll_once();

@@ -3,6 +3,7 @@
 //! exactly one peer.
 
 mod accesses;
+mod backed;
 mod cm;
 mod collectives;
 mod config;
@@ -13,7 +14,6 @@ mod core;
 mod deferred;
 mod describe;
 mod frames;
-mod helpers;
 mod inner;
 mod life;
 mod links;
@@ -34,7 +34,7 @@ use crate::measures::Measures;
 pub use crate::peer::credit::{GUARANTEED, OVERHEAD};
 use crate::portal::Portal;
 use crate::progress::auto::Auto;
-use crate::progress::set::{Pollable, ReadyFlag};
+use crate::progress::set::{PollCount, Pollable, ReadyFlag};
 pub use crate::rx::blocked::{PEER_MEMORY, peer_account};
 use crate::rx::shared::{Notified, SharedRx};
 use crate::statistics::Statistics;
@@ -44,7 +44,6 @@ use ::core::fmt;
 pub use config::Config;
 use connected::Connected;
 use connectionless::Connectionless;
-use helpers::Helpers;
 use inner::Inner;
 use life::Life;
 use ofi_core::error::Result;
@@ -76,7 +75,11 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     watched: Watched<K>,
     /// The bound event queue.
     events: Mutex<Option<BoundEq>>,
-    helpers: Helpers,
+    /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
+    auto: Option<Arc<Auto>>,
+    /// How often it was polled, if there is a progress thread, which leaves it to the application
+    /// while that polls it.
+    polls: PollCount,
     /// The scalable endpoint that it is a context of.
     portal: Option<(Arc<dyn Portal>, Contexts)>,
 }
@@ -126,7 +129,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             memberships: Bindings::default(),
             watched: Watched::default(),
             events: Mutex::new(None),
-            helpers: Helpers::new(auto),
+            auto,
+            polls: PollCount::default(),
             portal,
         })
     }
@@ -319,7 +323,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         if let Some((portal, contexts)) = &self.portal {
             portal.pair(*contexts)?;
         }
-        if let Some(auto) = &self.helpers.auto {
+        if let Some(auto) = &self.auto {
             for pollable in pollables {
                 let (auto, key) = (auto.clone(), auto.join(pollable)?);
                 self.memberships.add(move || auto.leave(key));

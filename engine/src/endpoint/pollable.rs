@@ -16,12 +16,12 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     pub(super) fn poll_once(&self) -> PollOutcome {
         let mut inner = K::lock(&self.inner);
         let outcome = inner.poll();
-        if outcome.active {
+        if outcome.is_active() {
             // Relaxed: the lock orders it before the flush that clears it.
             self.unflushed.store(true, Ordering::Relaxed);
         }
-        self.note_still_held(&inner);
-        if outcome.active && self.ready_flag.is_slept_on() {
+        inner.note_sent();
+        if outcome.is_active() && self.ready_flag.is_slept_on() {
             self.hand_on_poll(inner);
         }
         outcome
@@ -64,14 +64,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn poll(&self) -> PollOutcome {
         let outcome = self.poll_once();
-        if self.helpers.auto.is_some() {
-            self.helpers.polls.add();
+        if self.auto.is_some() {
+            self.polls.add();
         }
         outcome
     }
 
     fn polls(&self) -> Option<u32> {
-        Some(self.helpers.polls.get())
+        Some(self.polls.get())
     }
 
     fn leave_to_application(&self, left: bool) {
@@ -103,10 +103,10 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
             }
         }
         // What the transport has no room for, the next polls send.
-        self.unflushed.store(inner.core.peers.agenda.is_any(), Ordering::Relaxed);
-        if self.note_still_held(&inner) {
-            drop(inner);
-            self.tell_backstop();
+        let leaves_work = inner.core.peers.agenda.is_any();
+        self.unflushed.store(leaves_work, Ordering::Relaxed);
+        if (leaves_work || inner.is_marked) && inner.holds() != inner.is_marked {
+            self.note_held(inner);
         }
     }
 

@@ -34,7 +34,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     pub fn watch_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>) -> Result<()> {
         let mut list = self.watched.list();
         let is_known = list.iter().any(|(known, _)| Arc::ptr_eq(known, counter));
-        if self.helpers.auto.is_some() || is_known || K::lock(&self.inner).core.out.sinks.has_counter(counter) {
+        if self.auto.is_some() || is_known || K::lock(&self.inner).core.out.sinks.has_counter(counter) {
             return Ok(());
         }
         let keys = if self.is_joined() { self.join_counter(counter)? } else { Vec::new() };

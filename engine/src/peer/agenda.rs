@@ -190,6 +190,12 @@ impl Agenda {
         }
     }
 
+    /// Whether the next flush may leave acknowledgments for a reply.
+    #[inline(always)]
+    pub(crate) const fn may_leave_to_reply(&self) -> bool {
+        self.expects_reply && self.has_deferred()
+    }
+
     /// Whether acknowledgments are left for a reply.
     pub(crate) const fn leaves_to_reply(&self) -> bool {
         self.has(Work::LEFT)

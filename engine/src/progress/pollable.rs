@@ -6,24 +6,53 @@ use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
 use ofi_sync::ready_list::ReadyFlag;
 
-/// The result of polling a pollable.
+/// The result of polling a pollable, or several: flags in one byte, because most polls find nothing
+/// and cost little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PollOutcome {
-    /// Something happened.
-    pub active: bool,
-    /// It must be polled again even without events on its descriptor.
-    pub busy: bool,
-    /// It has acknowledgments for peers that wait for the next call.
-    pub defers: bool,
-}
+pub struct PollOutcome(u8);
 
-/// The result of a pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pass {
-    /// Something happened.
-    pub active: bool,
-    /// As for [`PollOutcome::defers`].
-    pub defers: bool,
+impl PollOutcome {
+    const ACTIVE: u8 = 1;
+    const BUSY: u8 = 2;
+    const DEFERS: u8 = 4;
+
+    /// `active`: something happened. `busy`: it must be polled again even without events on its
+    /// descriptor.
+    #[inline(always)]
+    pub const fn new(active: bool, busy: bool) -> Self {
+        Self(active as u8 * Self::ACTIVE | busy as u8 * Self::BUSY)
+    }
+
+    /// The same of a pollable that has, or has not, acknowledgments for peers that wait for the
+    /// next call.
+    #[inline(always)]
+    pub const fn deferring(self, defers: bool) -> Self {
+        Self(self.0 | defers as u8 * Self::DEFERS)
+    }
+
+    /// Whether something happened.
+    #[inline(always)]
+    pub const fn is_active(self) -> bool {
+        self.0 & Self::ACTIVE != 0
+    }
+
+    /// Whether something happened, or another poll is due.
+    #[inline(always)]
+    pub(crate) const fn is_active_or_busy(self) -> bool {
+        self.0 & (Self::ACTIVE | Self::BUSY) != 0
+    }
+
+    /// Whether acknowledgments for peers wait for the next call.
+    #[inline(always)]
+    pub(crate) const fn defers(self) -> bool {
+        self.0 & Self::DEFERS != 0
+    }
+
+    /// Adds the outcome of another poll.
+    #[inline(always)]
+    pub(crate) const fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
 }
 
 /// An endpoint or passive endpoint in a progress set.

@@ -3,7 +3,7 @@
 //! pollables with events on their descriptors, in one system call whatever the number of pollables.
 //! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
-pub use super::pollable::{Pass, PollOutcome, Pollable};
+pub use super::pollable::{PollOutcome, Pollable};
 use super::publish::{self, LastPublished};
 pub use super::watchers::Watcher;
 use super::watchers::Watchers;
@@ -240,12 +240,12 @@ impl<K: LockKind> ProgressSet<K> {
 
     /// [`Self::pass`]; true if anything happened.
     pub fn progress(&self) -> bool {
-        self.pass().active
+        self.pass().is_active()
     }
 
     /// One pass: polls the active pollables, and at times checks the others for events.
     #[inline(always)]
-    pub fn pass(&self) -> Pass {
+    pub fn pass(&self) -> PollOutcome {
         let mut state = K::lock(&self.state);
         // With all pollables active the wait object has nothing to report.
         if self.ready_list.has_news() || state.active.len() != state.all_active {
@@ -282,7 +282,7 @@ impl<K: LockKind> ProgressSet<K> {
     }
 
     #[inline(never)]
-    fn progress_all(&self, state: &mut State) -> Pass {
+    fn progress_all(&self, state: &mut State) -> PollOutcome {
         // A thread that makes progress does not sleep.
         let wakes = state.watchers.remove(Watcher::ThisThread);
         if wakes {
@@ -341,7 +341,7 @@ impl<K: LockKind> ProgressSet<K> {
         state.active.iter().for_each(|active| active.pollable.ready_flag().clear());
         self.look_now(&mut state);
         self.activate_due(&mut state);
-        state.poll_active().active
+        state.poll_active().is_active()
     }
 
     /// Sleeps until an event on a pollable's descriptor or the timeout, without the lock: pollables
@@ -496,15 +496,14 @@ impl State {
     }
 
     #[inline(always)]
-    fn poll_active(&mut self) -> Pass {
+    fn poll_active(&mut self) -> PollOutcome {
         self.counts.polled = self.counts.polled.wrapping_add(1);
-        let (mut any, mut defers) = (false, false);
+        let mut any = PollOutcome::default();
         let mut at = 0;
         while let Some(active) = self.active.get_mut(at) {
             let outcome = active.pollable.poll();
-            any |= outcome.active;
-            defers |= outcome.defers;
-            if outcome.active || outcome.busy {
+            any.add(outcome);
+            if outcome.is_active_or_busy() {
                 active.idle = 0;
                 at += 1;
                 continue;
@@ -513,13 +512,13 @@ impl State {
             active.idle = idle;
             if idle >= IMPATIENCE && self.is_quiet(at) {
                 let (stays, active) = self.make_idle(at);
-                any |= active;
+                any.add(PollOutcome::new(active, false));
                 at += usize::from(stays);
             } else {
                 at += 1;
             }
         }
-        Pass { active: any, defers }
+        any
     }
 }
 

@@ -405,7 +405,7 @@ impl RoomWatch for WorkQueue {
 /// itself: a counter's change may happen under locks under which that is not allowed.
 impl Pollable for WorkQueue {
     fn poll(&self) -> PollOutcome {
-        PollOutcome { active: self.run(), busy: true, defers: false }
+        PollOutcome::new(self.run(), true)
     }
 
     fn flush(&self, _how: Flush) {}

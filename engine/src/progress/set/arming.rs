@@ -101,13 +101,13 @@ impl State {
             entry.polled.count_one();
             entry.patience.leave(self.counts.polled);
         }
-        if has_events || last.active || last.busy {
+        if has_events || last.is_active_or_busy() {
             self.active[at].idle = 0;
             pollable.ready_flag().mark_ready();
             if !self.is_slept_on() {
                 self.disarm(key);
             }
-            return (true, last.active);
+            return (true, last.is_active());
         }
         if let Some(when) = pollable.next_deadline() {
             self.due.push((when, key));

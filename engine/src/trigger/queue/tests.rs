@@ -105,7 +105,7 @@ fn work_starts_by_threshold_then_in_the_order_of_queuing() {
     counter.add_errors(1);
     counter.add(4);
     assert!(ep.started().is_empty(), "a change starts nothing itself");
-    assert!(queue.poll().active);
+    assert!(queue.poll().is_active());
     assert_eq!(ep.started(), [4, 2, 3, 1]);
     counter.set(5);
     assert!(queue.run() && !queue.run());

@@ -26,7 +26,7 @@ impl<N: Net> TcpTransport<N> {
         let Self { conns, net, done, audits, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
         if conn.broken.is_some() || matches!(conn.state, State::Connecting { .. }) {
-            return self.note_holding(slot);
+            return;
         }
         let mut waits = false;
         while !conn.writer.is_empty() {
@@ -49,9 +49,11 @@ impl<N: Net> TcpTransport<N> {
         if self.conns.get(slot).is_some_and(|conn| conn.blocked != waits) {
             self.set_blocked(slot, waits);
         }
-        self.note_holding(slot);
-        let Self { conns, net, done, .. } = self;
+        let Self { conns, net, done, holding, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
+        if core::mem::take(&mut conn.holding) {
+            *holding -= 1;
+        }
         if conn.stalled && conn.writer.copied() < conn.backlog() / 2 {
             conn.stalled = false;
             done.push(Done::Room(id(slot)));
@@ -239,20 +241,10 @@ impl<N: Net> TcpTransport<N> {
         }
         if now_due {
             self.send_waiting(slot);
-        } else {
-            self.note_holding(slot);
+        } else if urgency == Urgency::Posted && !conn.blocked && !core::mem::replace(&mut conn.holding, true) {
+            self.holding += 1;
         }
         kept
-    }
-
-    /// Counts whether a connection holds back output that its socket would take.
-    fn note_holding(&mut self, slot: usize) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let is_ready = !conn.blocked && conn.broken.is_none() && !matches!(conn.state, State::Connecting { .. });
-        let holds = is_ready && !conn.writer.is_empty();
-        if core::mem::replace(&mut conn.holding, holds) != holds {
-            self.holding = if holds { self.holding + 1 } else { self.holding - 1 };
-        }
     }
 
     /// Whether the peer does not read and the link's backlog is full. Room will be reported.
