@@ -371,6 +371,8 @@ silence! {
     what_was_matched_is_acknowledged_without_another_call_within_a_host: "shm", "matched";
     what_was_written_is_acknowledged_without_another_call: "tcp", "written";
     what_was_written_is_acknowledged_without_another_call_within_a_host: "shm", "written";
+    what_the_kernel_has_taken_in_part_arrives_without_another_call: "tcp", "refused";
+    what_there_was_room_for_arrives_without_another_call_within_a_host: "shm", "refused";
 }
 
 /// Readers and writers with random timing; `OFI_WAKES` sets the number of events.

@@ -334,7 +334,8 @@ pub trait Transport: Send + Sized + 'static {
     /// overrides it.
     const MAX_WRITE: usize = MOST_EAGER;
 
-    /// Whether it holds frames by its batching rule, on links that would take them.
+    /// Whether it holds frames for which the application need not call again: by its batching rule,
+    /// on links that would take them, or copies, on links that take no more.
     fn holds_posted(&self) -> bool {
         false
     }

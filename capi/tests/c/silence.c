@@ -276,11 +276,46 @@ static void written(void)
 	conceal_both();
 }
 
+static char wide[8 << 20];
+
+/*
+ * Injects writes until one is refused, which over tcp is when the kernel takes no more, and then
+ * calls no more: what it has taken a part of arrives.
+ */
+static void refused(void)
+{
+	struct fid_mr *mr;
+	size_t i, count, size;
+	int ret = 0;
+
+	more_caps = FI_RMA;
+	open_both();
+	meet(8);
+	size = a.info->tx_attr->inject_size;
+	CHECK(size <= sizeof(place[0]));
+	CHECK(fi_mr_reg(b.domain, wide, sizeof(wide), FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL) == 0);
+	memset(place[0], 1, size);
+	for (count = 0; ret == 0 && (count + 1) * size <= sizeof(wide); count += ret == 0)
+		ret = (int) fi_inject_write(a.ep, place[0], size, to_b, count * size, KEY);
+	CHECK(count && (ret == 0 || ret == -FI_EAGAIN));
+	for (i = 0; i < count; i++) {
+		volatile char *last = &wide[(i + 1) * size - 1];
+		double end = seconds() + SOON;
+
+		while (!*last) {
+			CHECK(fi_cq_read(b.cq, &(struct fi_cq_tagged_entry) { 0 }, 1) == -FI_EAGAIN);
+			CHECK(seconds() < end);
+		}
+	}
+	CHECK(fi_close(&mr->fid) == 0);
+	close_both();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct scenario scenarios[] = {
 		{ "injected", injected }, { "first", first }, { "unreported", unreported }, { "transmitted", transmitted },
-		{ "delivered", delivered }, { "matched", matched }, { "written", written },
+		{ "delivered", delivered }, { "matched", matched }, { "written", written }, { "refused", refused },
 		{ NULL, NULL },
 	};
 

@@ -17,15 +17,6 @@ pub(super) struct Told {
 }
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
-    /// After a poll, which sends what is held: the mark, over transports that hold much for a short
-    /// time. Over others the backstop finds out.
-    #[inline(always)]
-    pub(super) fn note_sent(&mut self) {
-        if T::COMBINES_FRAMES && self.is_marked && !self.holds() {
-            self.mark(false);
-        }
-    }
-
     /// Marks that something is held back, or nothing any more. True if the backstop is to be told.
     #[inline(never)]
     fn mark(&mut self, holds: bool) -> bool {
@@ -69,6 +60,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             inner.mark(holds);
             mark.reject();
         }
+    }
+
+    /// After a poll: it has sent what was held back, or found that something cannot leave yet.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_polled<'a>(&'a self, inner: K::Guard<'a, Inner<T, K>>) -> K::Guard<'a, Inner<T, K>> {
+        self.note_held(inner);
+        K::lock(&self.inner)
     }
 
     /// Sends what is held back, as far as it can leave: for the backstop.

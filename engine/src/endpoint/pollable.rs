@@ -20,7 +20,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             // Relaxed: the lock orders it before the flush that clears it.
             self.unflushed.store(true, Ordering::Relaxed);
         }
-        inner.note_sent();
+        // Of transports that hold much for a short time. Over others the backstop finds out.
+        if T::COMBINES_FRAMES && inner.holds() != inner.is_marked {
+            inner = self.note_polled(inner);
+        }
         if outcome.is_active() && self.ready_flag.is_slept_on() {
             self.hand_on_poll(inner);
         }

@@ -64,7 +64,8 @@ pub(crate) struct Conn<S> {
     pub(crate) listed: Option<usize>,
     /// The socket takes no more output for now; epoll watches it for room.
     pub(crate) blocked: bool,
-    /// It counts among the connections that hold back output which the socket would take.
+    /// It counts among the connections that hold back output for which the application need not
+    /// call again: which the socket would take, or of which it awaits no completion.
     pub(crate) holding: bool,
     /// Epoll watches the socket.
     pub(crate) watched: bool,
@@ -84,6 +85,14 @@ impl<S> Conn<S> {
     /// Most copied bytes that may be queued while the peer does not read.
     pub(crate) const fn backlog(&self) -> usize {
         if self.charged { BACKLOG } else { LEAST_BACKLOG }
+    }
+
+    /// Counts it among those that hold back output, or no longer.
+    pub(crate) const fn set_holding(&mut self, holds: bool, count: &mut usize) {
+        if holds != self.holding {
+            self.holding = holds;
+            *count = if holds { *count + 1 } else { *count - 1 };
+        }
     }
 }
 

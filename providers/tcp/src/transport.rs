@@ -99,7 +99,7 @@ pub struct TcpTransport<N: Net> {
     /// When to check connections with bytes that the peer's host may not have acknowledged.
     audits: Deadlines,
     blocked: usize,
-    /// Connections that hold back output which their sockets would take.
+    /// Connections that hold back output for which the application need not call again.
     holding: usize,
     watching: Watching,
     listener: Option<N::Socket>,
@@ -445,7 +445,7 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn takes_at_once(&mut self, link: LinkId, _: usize) -> bool {
-        self.blocked == 0 || !self.conns.get(index(link)).is_some_and(|conn| conn.blocked)
+        self.blocked == 0 || self.tries_again(index(link))
     }
 
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted {

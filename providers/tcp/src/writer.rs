@@ -174,6 +174,11 @@ impl Writer {
         self.pieces.is_empty()
     }
 
+    /// Whether something is queued, and no payload that is returned once it is sent.
+    pub fn has_only_copies(&self) -> bool {
+        self.pieces.len() == 1 && matches!(self.pieces.front(), Some(Piece::Bytes(_)))
+    }
+
     /// Copied bytes in the queue.
     pub fn copied(&self) -> usize {
         self.gathered.len() - self.sent
@@ -447,6 +452,23 @@ mod tests {
         writer.advance(4, |_, _| ());
         assert!(writer.is_idle());
         assert!(writer.may_send(|| at(1)), "a new burst");
+    }
+
+    #[test]
+    fn payloads_that_are_returned_are_no_copies() {
+        let mut writer = Writer::default();
+        assert!(!writer.has_only_copies());
+        writer.push_bytes(b"a");
+        assert!(writer.has_only_copies());
+        writer.push_lent(Buffer::Owned(b"b".to_vec()), 0, 1, Token(1));
+        writer.push_bytes(b"c");
+        assert!(!writer.has_only_copies());
+        writer.advance(2, |_, _| ());
+        assert!(writer.has_only_copies());
+        writer.push_end(Buffer::Owned(b"c".to_vec()), Token(2));
+        assert!(!writer.has_only_copies());
+        writer.advance(1, |_, _| ());
+        assert!(!writer.has_only_copies());
     }
 
     #[test]

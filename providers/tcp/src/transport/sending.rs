@@ -51,9 +51,7 @@ impl<N: Net> TcpTransport<N> {
         }
         let Self { conns, net, done, holding, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
-        if core::mem::take(&mut conn.holding) {
-            *holding -= 1;
-        }
+        conn.set_holding(waits && conn.writer.has_only_copies(), holding);
         if conn.stalled && conn.writer.copied() < conn.backlog() / 2 {
             conn.stalled = false;
             done.push(Done::Room(id(slot)));
@@ -83,6 +81,16 @@ impl<N: Net> TcpTransport<N> {
             }
             at += 1;
         }
+    }
+
+    /// Whether a connection takes more output, perhaps after another try: the application may do
+    /// nothing but inject.
+    #[cold]
+    pub(super) fn tries_again(&mut self, slot: usize) -> bool {
+        if self.conns.get(slot).is_some_and(|conn| conn.blocked) {
+            self.send_waiting(slot);
+        }
+        !self.conns.get(slot).is_some_and(|conn| conn.blocked)
     }
 
     /// Sets whether a connection waits for room to send, with its epoll interest and account.
@@ -241,8 +249,10 @@ impl<N: Net> TcpTransport<N> {
         }
         if now_due {
             self.send_waiting(slot);
-        } else if urgency == Urgency::Posted && !conn.blocked && !core::mem::replace(&mut conn.holding, true) {
-            self.holding += 1;
+        } else if conn.blocked {
+            conn.set_holding(conn.writer.has_only_copies(), &mut self.holding);
+        } else if urgency == Urgency::Posted {
+            conn.set_holding(true, &mut self.holding);
         }
         kept
     }
