@@ -40,6 +40,12 @@ fn class(value: u64) -> TrafficClass {
     TrafficClass(u32::try_from(value).unwrap_or(u32::MAX))
 }
 
+/// Traffic within the host has no class, whatever was asked for.
+fn keeps_class(info: &Info, found: TrafficClass, asked: u64) -> bool {
+    let is_within_host = info.fabric.prov_name.as_deref() == Some("shm");
+    found == if is_within_host { TrafficClass::UNSPEC } else { class(asked) }
+}
+
 fn known_caps(value: u64) -> Caps {
     Caps::from_bits_retain(value) & (Caps::PRIMARY | Caps::SECONDARY)
 }
@@ -135,9 +141,12 @@ const FIELDS: &[Field] = &[
     at_least!("domain_attr->mr_cnt", domain, mr_cnt, usize),
     at_least!("domain_attr->max_cntr_value", domain, max_cntr_value, u64),
     at_least!("domain_attr->max_err_cntr_value", domain, max_err_cntr_value, u64),
-    field!("domain_attr->tclass", |h, v| h.domain.as_mut().unwrap().tclass = class(v), |i, v| i.domain.tclass
-        == class(v)),
-    field!("tx_attr->tclass", |h, v| h.tx.as_mut().unwrap().tclass = class(v), |i, v| i.tx.tclass == class(v)),
+    field!("domain_attr->tclass", |h, v| h.domain.as_mut().unwrap().tclass = class(v), |i, v| keeps_class(
+        i,
+        i.domain.tclass,
+        v
+    )),
+    field!("tx_attr->tclass", |h, v| h.tx.as_mut().unwrap().tclass = class(v), |i, v| keeps_class(i, i.tx.tclass, v)),
     at_least!("domain_attr->cntr_cnt", domain, cntr_cnt, usize),
     at_least!("domain_attr->max_err_data", domain, max_err_data, usize),
     field!("domain_attr->caps", |h, v| h.domain.as_mut().unwrap().caps = known_caps(v), |i, v| i
