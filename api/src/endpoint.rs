@@ -78,14 +78,13 @@ impl Inner {
 
     fn injected(&self, result: Result<(), Errno>) -> Result<()> {
         let why = |errno| match errno {
-            Errno::AGAIN => "inject: the endpoint has no room; await one of its operations first",
+            Errno::AGAIN => "inject: there is no room now; the peer or the end of an operation makes some",
             Errno::EMSGSIZE => "inject: more than `tx.inject_size` bytes",
             _ => "inject",
         };
-        result.map_err(|errno| Error::new(errno, why(errno)))?;
-        // The caller may wait for nothing: what is held back leaves now.
+        // The caller may wait for nothing, or do nothing but inject: what is held back leaves now.
         self.engine().control.make_progress();
-        Ok(())
+        result.map_err(|errno| Error::new(errno, why(errno)))
     }
 
     /// Why `len` bytes of a key's range cannot be accessed with this right.

@@ -356,8 +356,8 @@ impl MsgEndpoint {
     /// answers.
     ///
     /// # Errors
-    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an
-    /// earlier operation makes.
+    /// EMSGSIZE for a longer message; EAGAIN if there is no room now, neither among the endpoint's
+    /// operations nor on the way to the peer, which makes some by reading.
     ///
     /// ```no_run
     /// # fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {

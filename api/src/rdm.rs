@@ -145,8 +145,9 @@ impl RdmEndpoint {
     /// answers.
     ///
     /// # Errors
-    /// EMSGSIZE for a longer message; EAGAIN if the endpoint has no room, which the end of an
-    /// earlier operation makes; EINVAL for a handle that the endpoint refuses.
+    /// EMSGSIZE for a longer message; EAGAIN if there is no room now, neither among the endpoint's
+    /// operations nor on the way to the peer, which makes some by reading; EINVAL for a handle that
+    /// the endpoint refuses.
     ///
     /// ```
     /// # use ofi::{EndpointType, Fabric, Info, RdmEndpoint};

@@ -371,6 +371,10 @@ silence! {
     what_was_matched_is_acknowledged_without_another_call_within_a_host: "shm", "matched";
     what_was_written_is_acknowledged_without_another_call: "tcp", "written";
     what_was_written_is_acknowledged_without_another_call_within_a_host: "shm", "written";
+    what_is_long_and_reports_nothing_arrives_without_another_call: "tcp", "unreported_long";
+    what_is_long_and_reports_nothing_arrives_without_another_call_within_a_host: "shm", "unreported_long";
+    what_was_read_is_acknowledged_although_entries_are_left: "tcp", "unread_entries";
+    what_was_read_is_acknowledged_although_entries_are_left_within_a_host: "shm", "unread_entries";
     what_the_kernel_has_taken_in_part_arrives_without_another_call: "tcp", "refused";
     what_there_was_room_for_arrives_without_another_call_within_a_host: "shm", "refused";
 }

@@ -335,10 +335,14 @@ pub trait Transport: Send + Sized + 'static {
     const MAX_WRITE: usize = MOST_EAGER;
 
     /// Whether it holds frames for which the application need not call again: by its batching rule,
-    /// on links that would take them, or copies, on links that take no more.
+    /// on links that would take them, or on links that take no more, if the last of them is a copy.
+    /// A transport that keeps frames overrides it.
     fn holds_posted(&self) -> bool {
         false
     }
+    /// The next poll looks for all events: for a caller that polls seldom. A transport whose polls
+    /// do not always look overrides it.
+    fn expect_events(&mut self) {}
     /// The address at which peers reach this endpoint.
     fn local_addr(&self) -> Addr;
     /// Starts to connect. Returns local errors only; the peer's arrive by
@@ -351,6 +355,7 @@ pub trait Transport: Send + Sized + 'static {
     fn next_link(&self) -> LinkId;
     /// Whether a frame with a payload of `len` bytes would leave at once. If it would not, the
     /// engine refuses an injected operation for now: nothing need bring its application back.
+    /// The application may do nothing but try again, so this sends what it can.
     fn takes_at_once(&mut self, _link: LinkId, _len: usize) -> bool {
         true
     }

@@ -32,6 +32,14 @@ impl HeldMark {
         holds && !self.watched.swap(true, Ordering::AcqRel)
     }
 
+    /// What is held is as if it had begun to be held now, because calls still come. Under the
+    /// endpoint's lock, while something is held.
+    #[inline]
+    pub fn renew(&self) {
+        // Relaxed: only holders of the lock write it.
+        self.changes.store(self.changes.load(Ordering::Relaxed).wrapping_add(2), Ordering::Relaxed);
+    }
+
     /// The thread was not told of the mark after all.
     pub fn reject(&self) {
         self.watched.store(false, Ordering::Release);
@@ -69,6 +77,8 @@ mod tests {
         assert!(mark.set(true), "the thread is to be told");
         let first = mark.held().unwrap();
         assert!(!mark.set(true) && mark.held() == Some(first), "it is still the same");
+        mark.renew();
+        assert!(mark.held().is_some_and(|renewed| renewed != first));
         assert!(!mark.set(false) && mark.held().is_none());
         assert!(!mark.set(true), "the thread looks at it already");
         assert_ne!(mark.held().unwrap(), first);

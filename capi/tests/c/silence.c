@@ -11,11 +11,16 @@
 /* Seconds within which the peer must hear of it. */
 #define SOON 5
 #define MOST 64
+/* Of memory that the peer writes. */
+#define KEY 7
 
 static char place[MOST][8192];
+static char wide[8 << 20];
 
 static struct side a, b;
 static fi_addr_t to_a, to_b;
+/* The queue that gets no entries of sends. */
+static struct fid_cq *unread;
 
 static void open_both(void)
 {
@@ -103,22 +108,27 @@ static void injected(void)
 	burst(most, 1, 100);
 }
 
-/* Injects the first message to a peer, and then calls no more: not even while the link opens. */
+/* Injects the first messages to a peer, and then calls no more: not even while the link opens. */
 static void first(void)
 {
-	open_both();
-	receive(&b, 0, 8);
-	CHECK(fi_tinject(a.ep, "letter", 7, to_b, 1) == 0);
-	CHECK(alone(&b).len == 7);
-	close_both();
+	size_t counts[] = { 1, 300 }, i, k;
+
+	for (k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
+		open_both();
+		for (i = 0; i < counts[k]; i++)
+			CHECK(fi_tinject(a.ep, "letter", 7, to_b, 1) == 0);
+		for (i = 0; i < counts[k]; i++) {
+			receive(&b, 0, 8);
+			CHECK(alone(&b).len == 7);
+		}
+		close_both();
+	}
 }
 
-/* A burst of sends that report nothing. */
-static void unreported(void)
+/* Opens `a` so that it reports no success unless it is asked to. */
+static void open_quiet(void)
 {
-	struct fid_cq *unread;
 	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
-	size_t i;
 
 	open_domain(&a, find(FI_EP_RDM), FI_WAIT_NONE);
 	CHECK(fi_cq_open(a.domain, &attr, &unread, NULL) == 0);
@@ -135,15 +145,55 @@ static void unreported(void)
 	CHECK(fi_tsend(b.ep, place[MOST - 1], 8, NULL, to_a, 1, &b) == 0);
 	done(&b, &a, &b, FI_SEND | FI_TAGGED);
 	done(&a, &b, place[0], FI_RECV | FI_TAGGED);
-	for (i = 0; i < 40; i++)
-		receive(&b, i, 8);
-	for (i = 0; i < 40; i++)
-		CHECK(fi_tsend(a.ep, place[MOST - 1], 8, NULL, to_b, 1, NULL) == 0);
-	for (i = 0; i < 40; i++)
-		CHECK(alone(&b).op_context == place[i]);
+}
+
+static void close_quiet(void)
+{
 	CHECK(fi_close(&a.ep->fid) == 0 && fi_close(&unread->fid) == 0);
 	a.ep = NULL;
 	close_both();
+}
+
+/* A burst of sends that report nothing, and one that is more than there is room for on a link. */
+static void unreported(void)
+{
+	size_t counts[] = { 40, 300 }, i, k;
+
+	for (k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
+		open_quiet();
+		for (i = 0; i < counts[k]; i++)
+			CHECK(fi_tsend(a.ep, place[MOST - 1], 8, NULL, to_b, 1, NULL) == 0);
+		for (i = 0; i < counts[k]; i++) {
+			receive(&b, i % MOST, 8);
+			CHECK(alone(&b).op_context == place[i % MOST]);
+		}
+		close_quiet();
+	}
+}
+
+/* A message and a write that are long, and report nothing. */
+static void unreported_long(void)
+{
+	struct fid_mr *mr;
+	volatile char *last = &wide[sizeof(wide) / 2 - 1];
+	double end;
+
+	more_caps = FI_RMA;
+	open_quiet();
+	CHECK(fi_mr_reg(b.domain, wide, sizeof(wide) / 2, FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL) == 0);
+	memset(wide, 0, sizeof(wide) / 2);
+	memset(wide + sizeof(wide) / 2, 1, sizeof(wide) / 2);
+	CHECK(fi_write(a.ep, wide + sizeof(wide) / 2, sizeof(wide) / 2, NULL, to_b, 0, KEY, NULL) == 0);
+	for (end = seconds() + SOON; !*last;) {
+		CHECK(fi_cq_read(b.cq, &(struct fi_cq_tagged_entry) { 0 }, 1) == -FI_EAGAIN);
+		CHECK(seconds() < end);
+	}
+	CHECK(fi_close(&mr->fid) == 0);
+	memset(wide, 0, sizeof(wide) / 2);
+	CHECK(fi_tsend(a.ep, wide + sizeof(wide) / 2, sizeof(wide) / 2, NULL, to_b, 1, NULL) == 0);
+	CHECK(fi_trecv(b.ep, wide, sizeof(wide) / 2, NULL, FI_ADDR_UNSPEC, 1, 0, &b) == 0);
+	CHECK(alone(&b).len == sizeof(wide) / 2 && *last == 1);
+	close_quiet();
 }
 
 /* Sends a message that completes at this level. */
@@ -186,6 +236,31 @@ static void acknowledged(uint64_t level)
 	}
 }
 
+/* Reads one of two entries, or an error, and then calls no more. */
+static void unread_entries(void)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err = { 0 };
+	size_t i;
+
+	open_both();
+	meet(8);
+	for (i = 0; i < 2; i++) {
+		receive(&b, i, 8);
+		send_at(&a, to_b, FI_TRANSMIT_COMPLETE);
+	}
+	CHECK(alone(&b).op_context == place[0]);
+	CHECK(alone(&a).op_context == &a && alone(&a).op_context == &a);
+	CHECK(alone(&b).op_context == place[1]);
+	receive(&b, 0, 1);
+	send_at(&a, to_b, FI_TRANSMIT_COMPLETE);
+	while (fi_cq_read(b.cq, &entry, 1) != -FI_EAVAIL)
+		;
+	CHECK(fi_cq_readerr(b.cq, &err, 0) == 1 && err.err == FI_ETRUNC);
+	CHECK(alone(&a).op_context == &a);
+	close_both();
+}
+
 static void transmitted(void)
 {
 	acknowledged(FI_TRANSMIT_COMPLETE);
@@ -201,9 +276,7 @@ static void matched(void)
 	acknowledged(FI_MATCH_COMPLETE);
 }
 
-/* Memory of each side that the other one writes: it is at `target`, with this key. */
-#define KEY 7
-
+/* Memory of each side that the other one writes. */
 static uint64_t target[2][MOST];
 static struct fid_mr *regions[2];
 
@@ -276,8 +349,6 @@ static void written(void)
 	conceal_both();
 }
 
-static char wide[8 << 20];
-
 /*
  * Injects writes until one is refused, which over tcp is when the kernel takes no more, and then
  * calls no more: what it has taken a part of arrives.
@@ -316,6 +387,7 @@ int main(int argc, char **argv)
 	static const struct scenario scenarios[] = {
 		{ "injected", injected }, { "first", first }, { "unreported", unreported }, { "transmitted", transmitted },
 		{ "delivered", delivered }, { "matched", matched }, { "written", written }, { "refused", refused },
+		{ "unreported_long", unreported_long }, { "unread_entries", unread_entries },
 		{ NULL, NULL },
 	};
 

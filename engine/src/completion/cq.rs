@@ -285,8 +285,9 @@ impl<K: LockKind> CompletionQueue<K> {
             let taken = self.pop(count, &mut take);
             if taken != Err(Errno::AGAIN) {
                 // A peer may wait for the acknowledgment, and the caller may not read again.
-                if outcome.defers() && matches!(taken, Ok((_, 0))) {
-                    self.progress.flush(Flush::All);
+                if outcome.defers() {
+                    let emptied = matches!(taken, Ok((_, 0)));
+                    self.progress.flush(if emptied { Flush::All } else { Flush::ByRule });
                 }
                 return taken.map(|(count, _)| count);
             }

@@ -17,12 +17,28 @@ pub(super) struct Told {
 }
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
+    /// After a poll: nothing is held any more, or the application still calls.
+    #[inline(never)]
+    pub(super) fn note_polled(&mut self) {
+        if !self.holds() {
+            self.mark(false);
+        } else if let Some(told) = &self.told {
+            told.mark.renew();
+        }
+    }
+
     /// Marks that something is held back, or nothing any more. True if the backstop is to be told.
     #[inline(never)]
     fn mark(&mut self, holds: bool) -> bool {
         let Some(told) = &self.told else { return false };
         self.is_marked = holds;
         told.mark.set(holds)
+    }
+
+    /// From now on nothing is held for a backstop: the endpoint closes, and sends it itself.
+    pub(super) fn disown(&mut self) {
+        self.mark(false);
+        self.told = None;
     }
 }
 
@@ -53,31 +69,38 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let (backstop, mark, endpoint) = (backstop.clone(), mark.clone(), endpoint.clone());
         drop(inner);
         if !backstop.watch(endpoint, mark.clone()) {
-            // There is no thread to do it.
+            // There is no thread to do it: each call tries anew.
             let mut inner = K::lock(&self.inner);
             inner.flush_all();
-            let holds = inner.holds();
-            inner.mark(holds);
+            inner.mark(false);
             mark.reject();
         }
     }
 
-    /// After a poll: it has sent what was held back, or found that something cannot leave yet.
+    /// A read has put acknowledgments off.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_polled<'a>(&'a self, inner: K::Guard<'a, Inner<T, K>>) -> K::Guard<'a, Inner<T, K>> {
-        self.note_held(inner);
-        K::lock(&self.inner)
+    pub(super) fn note_put_off(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+        if inner.told.is_none() {
+            inner.flush_all();
+        } else if !inner.is_marked {
+            self.note_held(inner);
+        }
     }
 
-    /// Sends what is held back, as far as it can leave: for the backstop.
-    pub(super) fn send_held(&self) {
+    /// Sends what is held back, as far as it can leave: for the backstop. True if something
+    /// happened.
+    pub(super) fn send_held(&self) -> bool {
+        if let Some(transport) = &mut K::lock(&self.inner).transport {
+            transport.expect_events();
+        }
         // The trait's: only there it is inlined.
-        Pollable::poll(self);
+        let outcome = Pollable::poll(self);
         self.flush(Flush::All);
-        let mut inner = K::lock(&self.inner);
-        inner.core.tx.look_for_unreported();
-        let holds = inner.holds();
-        inner.mark(holds);
+        if outcome.is_active_or_busy() {
+            // The application's polls do not know of what this one has begun.
+            self.mark_ready();
+        }
+        outcome.is_active()
     }
 }

@@ -124,7 +124,7 @@ impl<K: LockKind> Core<K> {
         }
         let result = transport.ok_or(Errno::EOPBADSTATE).and_then(|transport| match operation {
             Operation::Send(op) => {
-                let admitted = self.admit(&op)?;
+                let admitted = self.admit(&op)?.not_refusable();
                 self.send(transport, op, if deferred { admitted.deferred() } else { admitted })
             }
             Operation::Receive(op) => self.receive(transport, op, deferred),
@@ -146,6 +146,7 @@ impl<K: LockKind> Core<K> {
 
     fn start_access<T: Transport>(&mut self, transport: &mut T, access: Access, deferred: bool) -> Result<(), Errno> {
         self.take_acks_along(transport, access.peer);
+        let access = access.not_refusable();
         self.start(transport, if deferred { access.deferred() } else { access })
     }
 

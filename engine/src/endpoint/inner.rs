@@ -154,9 +154,10 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     /// Whether something is held back that a backstop sends if the next call does not come.
     #[inline(always)]
     pub(super) fn holds(&self) -> bool {
-        self.core.peers.agenda.leaves_to_reply()
-            || self.core.tx.waits_unreported()
-            || self.transport.as_ref().is_some_and(Transport::holds_posted)
+        self.told.is_some()
+            && (self.core.peers.agenda.leaves_acknowledgments()
+                || self.core.tx.has_unreported()
+                || self.transport.as_ref().is_some_and(Transport::holds_posted))
     }
 
     /// Sends what is held back for a caller that may not poll again soon, but leaves the
@@ -195,6 +196,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     /// Sends what was accepted for inject or transmit, waits up to [`CLOSE_DEADLINE`] until the
     /// peers' hosts have acknowledged it, and discards the rest.
     pub(super) fn close(&mut self) {
+        // The backstop does not wait for this endpoint's lock meanwhile.
+        self.disown();
         if let Self { transport: Some(transport), core, .. } = self {
             Self::drain(transport, core);
             // The transport releases what the account is charged for output.

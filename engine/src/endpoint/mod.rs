@@ -453,7 +453,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         K::lock(&self.inner).core.measures(with_messages)
     }
 
-    /// How many sends and one-sided operations can be posted now without `AGAIN`.
+    /// How many sends and one-sided operations can be posted now without `AGAIN`, unless they are
+    /// injected: those also need room on the way to their peer.
     pub fn tx_size_left(&self) -> usize {
         K::lock(&self.inner).core.tx.size_left()
     }

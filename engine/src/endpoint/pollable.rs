@@ -20,9 +20,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             // Relaxed: the lock orders it before the flush that clears it.
             self.unflushed.store(true, Ordering::Relaxed);
         }
-        // Of transports that hold much for a short time. Over others the backstop finds out.
-        if T::COMBINES_FRAMES && inner.holds() != inner.is_marked {
-            inner = self.note_polled(inner);
+        if inner.is_marked {
+            inner.note_polled();
         }
         if outcome.is_active() && self.ready_flag.is_slept_on() {
             self.hand_on_poll(inner);
@@ -102,19 +101,22 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
                 if let Inner { transport: Some(transport), core, .. } = &mut *inner {
                     transport.flush(how, core);
                 }
+                if inner.core.peers.agenda.puts_off() {
+                    self.note_put_off(inner);
+                }
                 return;
             }
         }
         // What the transport has no room for, the next polls send.
         let leaves_work = inner.core.peers.agenda.is_any();
         self.unflushed.store(leaves_work, Ordering::Relaxed);
-        if (leaves_work || inner.is_marked) && inner.holds() != inner.is_marked {
+        if inner.holds() != inner.is_marked {
             self.note_held(inner);
         }
     }
 
-    fn send_held(&self) {
-        self.send_held();
+    fn send_held(&self) -> bool {
+        self.send_held()
     }
 
     fn before_sleep(&self) -> bool {

@@ -49,6 +49,8 @@ pub(crate) struct Agenda {
     expects_reply: bool,
     /// The only link whose acknowledgments the latest flush has sent or left.
     watched: Option<LinkId>,
+    /// A read has left entries behind, and deferred acknowledgments for one that may not come.
+    put_off: bool,
 }
 
 impl Agenda {
@@ -109,10 +111,20 @@ impl Agenda {
 
     pub(crate) fn retain_deferred(&mut self, mut stays: impl FnMut(LinkId) -> bool) {
         self.deferred.retain(|id| stays(*id));
+        self.put_off &= self.has_deferred();
     }
 
     pub(crate) fn pop_deferred(&mut self) -> Option<LinkId> {
-        self.deferred.pop()
+        let next = self.deferred.pop();
+        self.put_off &= self.has_deferred();
+        next
+    }
+
+    /// A read has left entries behind. True if it puts off acknowledgments that no read did before.
+    pub(crate) const fn puts_off(&mut self) -> bool {
+        let begins = !self.put_off && self.has_deferred();
+        self.put_off |= begins;
+        begins
     }
 
     pub(crate) const fn has_deferred(&self) -> bool {
@@ -199,6 +211,12 @@ impl Agenda {
     /// Whether acknowledgments are left for a reply.
     pub(crate) const fn leaves_to_reply(&self) -> bool {
         self.has(Work::LEFT)
+    }
+
+    /// Whether acknowledgments are left for a call that may not come.
+    #[inline(always)]
+    pub(crate) const fn leaves_acknowledgments(&self) -> bool {
+        self.leaves_to_reply() || self.put_off
     }
 
     const fn end_watch(&mut self) {

@@ -39,6 +39,8 @@ struct State {
     watched: Vec<Watched>,
     is_running: bool,
     is_stopping: bool,
+    /// The thread looks less often.
+    is_slow: bool,
 }
 
 struct Watched {
@@ -76,7 +78,7 @@ impl Backstop {
             return false;
         }
         state.watched.push(Watched { endpoint, mark, seen: None, idle: 0 });
-        if state.watched.len() == 1 {
+        if state.watched.len() == 1 || state.is_slow {
             self.news.notify_one();
         }
         true
@@ -84,6 +86,7 @@ impl Backstop {
 
     /// The thread's main loop: returns after [`Self::stop`].
     pub fn run(&self) {
+        let _running = Running(self);
         let (mut state, mut pause) = (self.state(), PERIOD);
         while !state.is_stopping {
             if state.watched.is_empty() {
@@ -94,11 +97,12 @@ impl Backstop {
             let stragglers = state.look();
             if !stragglers.is_empty() {
                 drop(state);
-                stragglers.iter().for_each(|endpoint| endpoint.send_held());
-                drop(stragglers);
+                let moved: Vec<_> = stragglers.into_iter().filter_map(Straggler::send).collect();
                 state = self.state();
+                moved.iter().for_each(|(mark, is_active)| state.note_sent(mark, *is_active));
             }
             pause = if state.is_stuck() { LONGEST.min(2 * pause) } else { PERIOD };
+            state.is_slow = pause > PERIOD;
         }
     }
 
@@ -111,9 +115,33 @@ impl Backstop {
     }
 }
 
+/// An endpoint that holds what it held at the last look.
+struct Straggler {
+    endpoint: Arc<dyn Pollable>,
+    mark: Arc<HeldMark>,
+}
+
+impl Straggler {
+    /// Sends what it holds. Returns its mark if it still holds something, and whether anything
+    /// moved.
+    fn send(self) -> Option<(Arc<HeldMark>, bool)> {
+        let is_active = self.endpoint.send_held();
+        self.mark.held().map(|_| (self.mark, is_active))
+    }
+}
+
+/// The thread runs: a new one starts after a panic.
+struct Running<'a>(&'a Backstop);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_running = false;
+    }
+}
+
 impl State {
     /// The endpoints that hold what they held at the last look.
-    fn look(&mut self) -> Vec<Arc<dyn Pollable>> {
+    fn look(&mut self) -> Vec<Straggler> {
         let mut stragglers = Vec::new();
         self.watched.retain_mut(|watched| {
             let held = watched.mark.held();
@@ -124,11 +152,20 @@ impl State {
             }
             let Some(endpoint) = watched.endpoint.upgrade() else { return false };
             if is_same {
-                stragglers.push(endpoint);
+                stragglers.push(Straggler { endpoint, mark: watched.mark.clone() });
             }
             true
         });
         stragglers
+    }
+
+    /// The thread itself has made an endpoint move, or not: its calls are none of the
+    /// application's.
+    fn note_sent(&mut self, mark: &Arc<HeldMark>, is_active: bool) {
+        if let Some(watched) = self.watched.iter_mut().find(|watched| Arc::ptr_eq(&watched.mark, mark)) {
+            watched.seen = mark.held();
+            watched.idle = if is_active { 0 } else { watched.idle };
+        }
     }
 
     /// Whether nothing of what is held has left for some looks.
@@ -189,6 +226,25 @@ mod tests {
         marks[0].set(false);
         looks(1);
         assert!(!backstop.state().is_stuck(), "something has left");
+    }
+
+    #[test]
+    fn the_threads_own_polls_are_none_of_the_applications() {
+        let (backstop, _) = backstop(true);
+        let endpoint: Arc<dyn Pollable> = Arc::new(Quiet::default());
+        let mark = Arc::new(HeldMark::default());
+        assert!(mark.set(true) && backstop.watch(Arc::downgrade(&endpoint), mark.clone()));
+        let mut state = backstop.state();
+        assert_eq!((state.look().len(), state.look().len()), (0, 1));
+        mark.renew();
+        assert_eq!(state.look().len(), 0, "the application has polled");
+        for is_active in [false, true] {
+            (0..=PATIENCE).for_each(|_| drop(state.look()));
+            assert!(state.is_stuck());
+            mark.renew();
+            state.note_sent(&mark, is_active);
+            assert_eq!((state.is_stuck(), state.look().len()), (!is_active, 1));
+        }
     }
 
     #[test]

@@ -20,14 +20,14 @@ impl PollOutcome {
     /// descriptor.
     #[inline(always)]
     pub const fn new(active: bool, busy: bool) -> Self {
-        Self(active as u8 * Self::ACTIVE | busy as u8 * Self::BUSY)
+        Self((active as u8 * Self::ACTIVE) | (busy as u8 * Self::BUSY))
     }
 
     /// The same of a pollable that has, or has not, acknowledgments for peers that wait for the
     /// next call.
     #[inline(always)]
     pub const fn deferring(self, defers: bool) -> Self {
-        Self(self.0 | defers as u8 * Self::DEFERS)
+        Self(self.0 | (defers as u8 * Self::DEFERS))
     }
 
     /// Whether something happened.
@@ -61,8 +61,10 @@ pub trait Pollable: Send + Sync {
     fn poll(&self) -> PollOutcome;
     /// Sends held-back frames.
     fn flush(&self, how: Flush);
-    /// The same for a backstop, with all that must come before.
-    fn send_held(&self) {}
+    /// The same for a backstop, with all that must come before. True if something happened.
+    fn send_held(&self) -> bool {
+        false
+    }
     /// The caller is about to sleep on the descriptor: masks events that would wake it but that the
     /// pollable could not handle. True if there is something to do first.
     fn before_sleep(&self) -> bool {

@@ -105,6 +105,15 @@ struct Outgoing {
     body: Body,
 }
 
+impl Outgoing {
+    /// Whether the application does not hear of its end: it need not call again. It does for its
+    /// collective operations.
+    #[inline(always)]
+    fn is_unreported(&self) -> bool {
+        self.lent.ticket.is_suppressed() && self.body != Body::Group
+    }
+}
+
 /// In place of the message of an operation that is none.
 const NO_MESSAGE: MessageInfo = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
 
@@ -127,9 +136,8 @@ pub(crate) struct Tx {
     is_closing: bool,
     /// A backstop sends what the transport holds back.
     is_backed: bool,
-    /// Operations that no completion reports wait for a link or for credit, or did when this was
-    /// last looked at.
-    waits_unreported: bool,
+    /// Number of sends in the table whose end no completion reports.
+    unreported: usize,
 }
 
 impl Tx {
@@ -145,7 +153,7 @@ impl Tx {
             group_left: Vec::new(),
             is_closing: false,
             is_backed: false,
-            waits_unreported: false,
+            unreported: 0,
         }
     }
 
@@ -158,15 +166,9 @@ impl Tx {
         self.is_backed
     }
 
-    /// Whether operations wait that no completion reports, or did at [`Self::look_for_unreported`].
-    pub(crate) const fn waits_unreported(&self) -> bool {
-        self.waits_unreported
-    }
-
-    /// Finds out whether operations wait that no completion reports.
-    pub(crate) fn look_for_unreported(&mut self) {
-        let waits = |send: &Outgoing| send.stage == SendStage::Waiting && send.lent.ticket.is_suppressed();
-        self.waits_unreported = self.sends.iter().any(|(_, send)| waits(send));
+    /// Whether operations are in progress that no completion reports.
+    pub(crate) const fn has_unreported(&self) -> bool {
+        self.unreported > 0
     }
 
     /// How many more operations can be posted now.
@@ -181,6 +183,7 @@ impl Tx {
         if let Some(link) = send.stage.link().and_then(|id| peers.link(id)) {
             send.place = link.tx.sends.add(number);
         }
+        self.unreported += usize::from(send.is_unreported());
         self.sends.insert(send);
         number
     }
@@ -188,6 +191,7 @@ impl Tx {
     /// Removes a send from its table and from the list of its link.
     fn remove(&mut self, peers: &mut Peers, number: u32) -> Option<Outgoing> {
         let send = self.sends.try_remove(number as usize)?;
+        self.unreported -= usize::from(send.is_unreported());
         if let Body::OneSided(op) = send.body {
             self.one_sided.try_remove(op as usize);
             if let SendStage::Issuing { .. } = send.stage
@@ -338,7 +342,7 @@ impl Tx {
         }
         self.one_sided.clear();
         peers.links.iter_mut().for_each(|(_, link)| link.take_left().for_each(|writes| writes.ticket.discard()));
-        (self.fences, self.left) = (0, 0);
+        (self.fences, self.left, self.unreported) = (0, 0, 0);
         peers.table.iter_mut().for_each(|(_, peer)| peer.waiting.clear());
     }
 

@@ -1,6 +1,7 @@
 //! One-sided operations of ours: access to a peer's memory. Each remote range travels in frames of
 //! its own, in order with the sends; `answers.rs` handles the peer's answers.
 
+use super::send::takes_at_once;
 use super::{Body, NO_MESSAGE, Outgoing, SendStage, Tx};
 use crate::completion::deferred::DEFERRED;
 use crate::completion::reporter::Reporter;
@@ -77,6 +78,8 @@ pub(crate) struct How {
     more_follows: bool,
     /// The bytes are to be durable.
     commit: bool,
+    /// As of a send.
+    refusable: bool,
 }
 
 /// A checked operation, ready to leave.
@@ -120,6 +123,11 @@ impl Access {
     /// The operation is deferred work, which reports to a notice.
     pub(crate) fn deferred(self) -> Self {
         Self { class: self.class | DEFERRED, how: How { suppress: true, ..self.how }, ..self }
+    }
+
+    /// No call of the application posts it, and nobody would post it again.
+    pub(crate) fn not_refusable(self) -> Self {
+        Self { how: How { refusable: false, ..self.how }, ..self }
     }
 }
 
@@ -237,7 +245,7 @@ impl Tx {
         if total(&op.remote)? != len {
             return Err(Errno::EINVAL);
         }
-        Ok(How { inject, commit, ..how })
+        Ok(How { inject, commit, refusable: inject && how.suppress, ..how })
     }
 
     /// Fast path: sends a short write of one range to a peer with an open link, and remembers only
@@ -267,7 +275,7 @@ impl Tx {
         let (commit, data, performed) = (how.commit, op.data, link.performed_along());
         let header = Frame::Write { id: number, place, more: 0, last: true, commit, data, performed }.encode();
         if len > T::INLINE_MAX || !transport.try_submit_fast(id, &header, &op.buffer, len) {
-            if how.inject && how.suppress && !transport.takes_at_once(id, len) {
+            if how.refusable && !transport.takes_at_once(id, len) {
                 return false;
             }
             // Its completion waits for the peer, so the transport may copy what does not leave now.
@@ -333,7 +341,8 @@ impl Tx {
         let result = action.has_result().then_some(call.result);
         let AtomicCall { remote, context, peer, data, .. } = call;
         let what = What::Atomic(action);
-        Ok(Access { what, remote, data, buffer, result, context, class, peer, len, how: How { inject, ..how } })
+        let how = How { inject, refusable: inject && how.suppress, ..how };
+        Ok(Access { what, remote, data, buffer, result, context, class, peer, len, how })
     }
 
     /// The checks that all one-sided operations have in common.
@@ -352,6 +361,7 @@ impl Tx {
             fenced: flags.contains(OpFlags::FENCE),
             more_follows: flags.contains(OpFlags::MORE),
             commit: false,
+            refusable: false,
         })
     }
 
@@ -371,33 +381,19 @@ impl Tx {
     ) -> Result<(), Errno> {
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let Access { what, remote, data, buffer, result, context, class, len, how, .. } = access;
-        let How { suppress, inject, fenced, more_follows, .. } = how;
-        let urgency = Urgency::of_posted(more_follows, !suppress || self.is_backed);
-        if inject
-            && suppress
-            && let PeerState::Open(id) = entry.state
-            && entry.waiting.is_empty()
-            && !transport.takes_at_once(id, len)
-        {
+        let How { suppress, inject, fenced, more_follows, refusable, .. } = how;
+        if refusable && !takes_at_once(entry, transport, len) {
             return Err(Errno::AGAIN);
         }
+        let urgency = Urgency::of_posted(more_follows, !suppress || self.is_backed);
         let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
         let op =
             OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, failure: None };
         let body = Body::OneSided(super::key(self.one_sided.insert(op)));
-        let info = NO_MESSAGE;
-        let number = super::key(self.sends.insert(Outgoing {
-            lent,
-            peer,
-            stage: SendStage::Waiting,
-            place: 0,
-            info,
-            len,
-            seq,
-            inject,
-            fenced,
-            body,
-        }));
+        let (stage, info) = (SendStage::Waiting, NO_MESSAGE);
+        let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced, body };
+        self.unreported += usize::from(send.is_unreported());
+        let number = super::key(self.sends.insert(send));
         self.fences += usize::from(fenced);
         if let PeerState::Open(id) = entry.state
             && entry.waiting.is_empty()
@@ -413,7 +409,6 @@ impl Tx {
         {
             send.lent.buffer = Some(buffer.to_owned_copy());
         }
-        self.waits_unreported |= suppress;
         entry.waiting.push_back(number);
         self.move_on(peers, out, transport, peer);
         Ok(())
@@ -427,7 +422,9 @@ impl Tx {
         id: LinkId,
         number: u32,
     ) -> bool {
-        self.issue(link, transport, (id, number), (false, Urgency::Posted)) == Issue::All
+        let is_unreported = self.sends.get(number as usize).is_some_and(Outgoing::is_unreported);
+        let urgency = Urgency::of_posted(false, !is_unreported || self.is_backed);
+        self.issue(link, transport, (id, number), (false, urgency)) == Issue::All
     }
 
     /// Sends an operation's frames, as far as transport and peer take them now. `inject`: the

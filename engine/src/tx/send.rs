@@ -9,7 +9,7 @@ use crate::op::SendOp;
 use crate::peer::Peers;
 use crate::peer::credit::{LEAST_EAGER, cost_of};
 use crate::peer::link::{Arrivals, Link};
-use crate::peer::table::{PeerId, PeerState};
+use crate::peer::table::{Peer, PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_core::{Errno, OpFlags};
@@ -31,6 +31,9 @@ pub(crate) struct Admitted {
     /// The buffer is the application's again when the call returns.
     inject: bool,
     fenced: bool,
+    /// It is refused if it would have to wait for room on its link: the application posts it again,
+    /// and need not call otherwise.
+    refusable: bool,
     /// Flags of the completion.
     class: OpFlags,
 }
@@ -39,6 +42,11 @@ impl Admitted {
     /// The send is deferred work, which reports to a notice.
     pub(crate) const fn deferred(self) -> Self {
         Self { suppress: true, class: self.class.union(DEFERRED), ..self }
+    }
+
+    /// No call of the application posts it, and nobody would post it again.
+    pub(crate) const fn not_refusable(self) -> Self {
+        Self { refusable: false, ..self }
     }
 
     /// The send succeeds without an entry in the queue.
@@ -74,7 +82,8 @@ impl Tx {
         let suppress = op.inject || selective && !op.flags.contains(OpFlags::COMPLETION);
         let fenced = op.flags.contains(OpFlags::FENCE);
         let class = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG }.union(OpFlags::SEND);
-        Ok(Admitted { len, ack: ack_of(op.flags, op.inject, fenced), suppress, inject, fenced, class })
+        let (ack, refusable) = (ack_of(op.flags, op.inject, fenced), inject && suppress);
+        Ok(Admitted { len, ack, suppress, inject, fenced, refusable, class })
     }
 
     /// Fast path: a short message to a peer with an open link and credit, for which nothing must be
@@ -124,16 +133,11 @@ impl Tx {
         (peer, op, admitted): (PeerId, SendOp, Admitted),
         seq: u64,
     ) -> Result<(), Errno> {
-        let Admitted { len, ack, suppress, inject, fenced, .. } = admitted;
+        let Admitted { len, ack, suppress, inject, fenced, refusable, .. } = admitted;
         let fenced_on_wire = fenced && ack != AckMode::No;
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced_on_wire, group: false };
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
-        if inject
-            && suppress
-            && let PeerState::Open(id) = entry.state
-            && entry.waiting.is_empty()
-            && !transport.takes_at_once(id, len)
-        {
+        if refusable && !takes_at_once(entry, transport, len) {
             return Err(Errno::AGAIN);
         }
         let ticket = ticket(&op, admitted);
@@ -183,7 +187,6 @@ impl Tx {
             send.lent.buffer = send.lent.buffer.map(|buffer| buffer.to_owned_copy());
         }
         self.fences += usize::from(send.fenced);
-        self.waits_unreported |= send.lent.ticket.is_suppressed();
         let number = self.insert(peers, send);
         if let Some(entry) = peers.table.get_mut(peer) {
             entry.waiting.push_back(number);
@@ -283,8 +286,9 @@ impl Tx {
             let stage = if eager {
                 let header = Frame::Eager { id: number, info: send.info }.encode();
                 let token = Token(number);
+                let urgency = Urgency::of_posted(false, !send.is_unreported() || self.is_backed);
                 let payload = Payload { buffer: &mut send.lent.buffer, from: 0, len, token, inject: false };
-                let outcome = transport.submit(id, &header, payload, Urgency::Posted);
+                let outcome = transport.submit(id, &header, payload, urgency);
                 link.submitted(outcome, id, len, number, send.info.ack)
             } else {
                 if send.info.ack == AckMode::Arrival {
@@ -326,6 +330,15 @@ impl Tx {
                 self.finish(peers, out, number);
             }
         }
+    }
+}
+
+/// Whether an injected payload would leave for this peer at once, unless it has to wait for a link
+/// or for credit, where it is kept.
+pub(super) fn takes_at_once<T: Transport>(peer: &Peer, transport: &mut T, len: usize) -> bool {
+    match peer.state {
+        PeerState::Open(id) if peer.waiting.is_empty() => transport.takes_at_once(id, len),
+        _ => true,
     }
 }
 

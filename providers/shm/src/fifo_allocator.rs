@@ -114,7 +114,8 @@ impl FifoAllocator {
     #[inline]
     fn fit(&self, len: usize) -> Option<(usize, usize)> {
         let wraps = self.head + len > self.limit;
-        let cost = if wraps { len + self.limit - self.head } else { len };
+        // What is skipped of an empty pool costs nothing.
+        let cost = if wraps && self.used > 0 { len + self.limit - self.head } else { len };
         let at = if wraps { 0 } else { self.head };
         (self.used + cost <= self.limit).then_some((at, cost))
     }
@@ -180,6 +181,18 @@ mod tests {
         allocator.free(3);
         assert_eq!(allocator.take(5, 2 << 10), Some(0));
         assert_eq!(allocator.wider(), None);
+    }
+
+    #[test]
+    fn an_empty_pool_takes_all_that_it_is_long_enough_for() {
+        let mut allocator = FifoAllocator::new(SMALLEST);
+        allocator.grow(SMALLEST, 0);
+        allocator.take(1, 1000).unwrap();
+        allocator.free(2);
+        assert_eq!(allocator.take(2, SMALLEST), Some(0));
+        assert_eq!(allocator.take(3, 1), None);
+        allocator.free(3);
+        assert_eq!(allocator.take(3, 1), Some(0));
     }
 
     #[test]

@@ -331,12 +331,15 @@ impl Transport for ShmTransport {
         let mut conn = acceptor(&request).map_err(doing)?;
         conn.presence.set_order(self.sleep.orders(), request.orders);
         conn.sender.queue(Out::Hello(hello.to_vec(), self.control.identity().0));
-        let slot = self.take_in(conn, request.pid);
-        Ok(id(slot))
+        Ok(id(self.take_in(conn, request.pid)))
     }
 
     fn next_link(&self) -> LinkId {
         id(self.conns.vacant_key())
+    }
+
+    fn holds_posted(&self) -> bool {
+        !self.senders.is_empty() && self.has_untold()
     }
 
     fn takes_at_once(&mut self, link: LinkId, len: usize) -> bool {

@@ -65,7 +65,7 @@ pub(crate) struct Conn<S> {
     /// The socket takes no more output for now; epoll watches it for room.
     pub(crate) blocked: bool,
     /// It counts among the connections that hold back output for which the application need not
-    /// call again: which the socket would take, or of which it awaits no completion.
+    /// call again: the socket would take it, or its end reports nothing.
     pub(crate) holding: bool,
     /// Epoll watches the socket.
     pub(crate) watched: bool,

@@ -444,6 +444,10 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.holding > 0
     }
 
+    fn expect_events(&mut self) {
+        self.polls = self.polls.next_multiple_of(LOOK_EVERY).wrapping_sub(1);
+    }
+
     fn takes_at_once(&mut self, link: LinkId, _: usize) -> bool {
         self.blocked == 0 || self.tries_again(index(link))
     }

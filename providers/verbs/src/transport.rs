@@ -464,6 +464,14 @@ impl<D: Device> Transport for VerbsTransport<D> {
         id(self.links.vacant_key())
     }
 
+    fn holds_posted(&self) -> bool {
+        self.pace.waiting > 0
+    }
+
+    fn expect_events(&mut self) {
+        self.pace.look = true;
+    }
+
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, _: Urgency) -> Submitted {
         let Some(Link { conn, waits, .. }) = self.links.get_mut(link.index()) else { return Submitted::Broken };
         if !payload.inject && payload.len >= self.settings.read_known_from {

@@ -1007,6 +1007,42 @@ CASE_OURS(trigger_work_waits_for_room)
 	part(&p);
 }
 
+/* Injected work that finds no room when it starts waits: no call would post it again. */
+CASE_OURS(trigger_injected_work_waits_for_room)
+{
+	struct fid_cntr *trigger, *target;
+	size_t i, count;
+	struct pair p;
+	ssize_t ret;
+
+	meet(&p, &TRIGGERED);
+	trigger = open_cntr(&p.a, FI_WAIT_NONE);
+	target = open_cntr(&p.a, FI_WAIT_NONE);
+	post_recv(&p.b, 3);
+	CHECK(fi_sendmsg(p.a.ep, message(&p, 3, "first", &contexts[4]), FI_COMPLETION) == 0);
+	arrived(&p, 3, "first");
+	done(&p.a, &p.b, &contexts[4]);
+	CHECK(queue(&p.a, send_work(&p, 0, "last", trigger, 1, target, FI_INJECT)) == 0);
+	for (count = 0; count < 1000; count++) {
+		ret = fi_inject(p.a.ep, "x", 2, p.to_b);
+		if (ret == -FI_EAGAIN)
+			break;
+		CHECK(ret == 0);
+	}
+	CHECK(fi_cntr_add(trigger, 1) == 0);
+	CHECK(fi_cntr_read(target) <= 1 && fi_cntr_readerr(target) == 0);
+	for (i = 0; i < count; i++) {
+		post_recv(&p.b, 1);
+		arrived(&p, 1, "x");
+	}
+	post_recv(&p.b, 2);
+	arrived(&p, 2, "last");
+	reads(target, 1);
+	close_cntr(trigger);
+	close_cntr(target);
+	part(&p);
+}
+
 /* A peer's write to a region counts, and starts work. */
 CASE_OURS(trigger_by_a_peers_write)
 {

@@ -1,6 +1,8 @@
 //! The sending half of a link: fills its ring and its pool, as far as there is room; the rest
 //! waits.
 
+mod untold;
+
 use super::Conn;
 use super::bounce::BounceSender;
 use super::line::{
@@ -12,7 +14,7 @@ use crate::fifo_allocator::{FifoAllocator, SMALL, SMALLEST};
 use crate::region::{Pool, Region, Ring, Side};
 use arrayvec::ArrayVec;
 use ofi_engine::transport::{Payload, RecvTarget, Token};
-use ofi_engine::wire::frame::{Header, MAX_HEADER, Violation};
+use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
 use ofi_sync::lines::{BODY, SlotWriter, Writer};
@@ -195,7 +197,13 @@ impl Sender {
 
     /// Allocates `len` bytes of the pool for a payload of `total`, if they and a line are free now.
     /// `budget`: bytes by which pools may still grow.
-    fn take(&mut self, len: usize, total: usize, budget: &mut usize) -> Result<Option<usize>, Violation> {
+    /// `begun`: the payload's first pieces have left.
+    fn take(
+        &mut self,
+        len: usize,
+        (total, begun): (usize, bool),
+        budget: &mut usize,
+    ) -> Result<Option<usize>, Violation> {
         for attempt in 0..2 {
             if attempt > 0 {
                 self.writer.look().map_err(|_| DAMAGED)?;
@@ -206,7 +214,7 @@ impl Sender {
             if let Some(wanted) = self.allocator.wanted(total) {
                 self.grow(wanted, budget);
             }
-            if self.allocator.is_cramped(total) {
+            if !begun && self.allocator.is_cramped(total) {
                 // No allocation now: the pool drains, so that it can grow.
                 continue;
             }
@@ -235,42 +243,6 @@ impl Sender {
         self.allocator.grow(wanted, self.pool.place_of(wanted));
     }
 
-    /// Whether a frame with a payload of `len` bytes that is to be injected would leave now.
-    pub(crate) fn takes_at_once(&mut self, len: usize, budget: &mut usize) -> Result<bool, Violation> {
-        if self.has_more() || !self.writer.has_room(2).map_err(|_| DAMAGED)? {
-            return Ok(false);
-        }
-        // What the pool is too small for waits here, as all that is longer.
-        if len + MAX_HEADER <= INLINE || len > self.allocator.limit() {
-            return Ok(true);
-        }
-        self.writer.look().map_err(|_| DAMAGED)?;
-        self.allocator.free(self.writer.consumed());
-        if let Some(wanted) = self.allocator.wanted(len) {
-            self.grow(wanted, budget);
-        }
-        if self.allocator.is_cramped(len) {
-            return Ok(false);
-        }
-        if self.allocator.next(len).is_none()
-            && let Some(wide) = self.allocator.wider()
-            && self.pool.provide(wide).is_ok()
-        {
-            self.allocator.widen(wide, self.pool.place_of(wide));
-        }
-        Ok(self.allocator.next(len).is_some())
-    }
-
-    /// [`Self::send_large`], but all or nothing of a payload that the pool is large enough for: in
-    /// one piece if there is no room for all of several.
-    pub(crate) fn send_whole(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
-        let pieces = large.len.div_ceil(self.allocator.piece(large.len)) as u64;
-        if self.allocator.fits_in_pieces(large.len) && self.writer.has_room(pieces).map_err(|_| DAMAGED)? {
-            return self.send_large(large, budget);
-        }
-        self.send_pieces(large, large.len, budget)
-    }
-
     /// Sends as much of a payload as there is room for. True once all of it is sent.
     pub(crate) fn send_large(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
         self.send_pieces(large, 0, budget)
@@ -281,7 +253,7 @@ impl Sender {
         while large.done < large.len {
             // The pool may grow for it.
             let len = self.allocator.piece(large.len).max(least).min(large.len - large.done);
-            let Some(at) = self.take(len, large.len, budget)? else { return Ok(false) };
+            let Some(at) = self.take(len, (large.len, large.done > 0), budget)? else { return Ok(false) };
             self.pool.bytes.fill(at, &large.buffer, large.from + large.done, len);
             if large.done == 0 {
                 let body = body_of(&large.header, [place(at, len), 0]);

@@ -64,6 +64,12 @@ impl ShmTransport {
         any
     }
 
+    /// Whether the last thing that waits on some link is none whose end the application is told.
+    #[cold]
+    pub(super) fn has_untold(&self) -> bool {
+        self.senders.iter().any(|slot| self.conns.get(*slot).is_some_and(|conn| conn.sender.ends_untold()))
+    }
+
     /// Whether an injected payload of `len` bytes would leave at once.
     pub(super) fn would_leave(&mut self, slot: usize, len: usize) -> bool {
         // The application may do nothing but try again.

@@ -51,7 +51,7 @@ impl<N: Net> TcpTransport<N> {
         }
         let Self { conns, net, done, holding, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
-        conn.set_holding(waits && conn.writer.has_only_copies(), holding);
+        conn.set_holding(waits && conn.writer.ends_in_copy(), holding);
         if conn.stalled && conn.writer.copied() < conn.backlog() / 2 {
             conn.stalled = false;
             done.push(Done::Room(id(slot)));
@@ -250,8 +250,8 @@ impl<N: Net> TcpTransport<N> {
         if now_due {
             self.send_waiting(slot);
         } else if conn.blocked {
-            conn.set_holding(conn.writer.has_only_copies(), &mut self.holding);
-        } else if urgency == Urgency::Posted {
+            conn.set_holding(conn.writer.ends_in_copy(), &mut self.holding);
+        } else if urgency != Urgency::MoreFollows {
             conn.set_holding(true, &mut self.holding);
         }
         kept
