@@ -286,8 +286,7 @@ impl<K: LockKind> CompletionQueue<K> {
             if taken != Err(Errno::AGAIN) {
                 // A peer may wait for the acknowledgment, and the caller may not read again.
                 if outcome.defers() {
-                    let emptied = matches!(taken, Ok((_, 0)));
-                    self.progress.flush(if emptied { Flush::All } else { Flush::ByRule });
+                    self.flush_deferred(taken);
                 }
                 return taken.map(|(count, _)| count);
             }
@@ -298,6 +297,13 @@ impl<K: LockKind> CompletionQueue<K> {
         }
         self.progress.passed(active);
         Err(Errno::AGAIN)
+    }
+
+    /// After a pass: the caller may not read again, or not soon.
+    #[cold]
+    #[inline(never)]
+    fn flush_deferred(&self, taken: Result<(usize, usize), Errno>) {
+        self.progress.flush(if matches!(taken, Ok((_, 0))) { Flush::All } else { Flush::ByRule });
     }
 
     /// Returns how many entries were taken, and how many are left.

@@ -1,20 +1,12 @@
 //! An endpoint with a backstop, which sends what it holds back for the application's next call.
 
 use super::Endpoint;
-use super::inner::Inner;
+use super::inner::{Inner, Told};
 use crate::progress::backstop::Backstop;
 use crate::progress::set::Pollable;
 use crate::transport::{Flush, Transport};
-use ofi_sync::held::HeldMark;
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, Weak};
-
-/// How a backstop hears of an endpoint.
-pub(super) struct Told {
-    backstop: Arc<Backstop>,
-    mark: Arc<HeldMark>,
-    endpoint: Weak<dyn Pollable>,
-}
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
     /// After a poll: nothing is held any more, or the application still calls.
@@ -30,9 +22,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     /// Marks that something is held back, or nothing any more. True if the backstop is to be told.
     #[inline(never)]
     fn mark(&mut self, holds: bool) -> bool {
-        let Some(told) = &self.told else { return false };
         self.is_marked = holds;
-        told.mark.set(holds)
+        self.told.as_ref().is_some_and(|told| told.mark.set(holds))
     }
 
     /// From now on nothing is held for a backstop: the endpoint closes, and sends it itself.

@@ -123,8 +123,9 @@ impl<K: LockKind> Core<K> {
             completion.flags |= crate::completion::deferred::DEFERRED;
         }
         let result = transport.ok_or(Errno::EOPBADSTATE).and_then(|transport| match operation {
-            Operation::Send(op) => {
-                let admitted = self.admit(&op)?.not_refusable();
+            Operation::Send(mut op) => {
+                let admitted = self.admit(&op)?;
+                op.flags |= OpFlags::TRIGGER;
                 self.send(transport, op, if deferred { admitted.deferred() } else { admitted })
             }
             Operation::Receive(op) => self.receive(transport, op, deferred),
@@ -146,7 +147,7 @@ impl<K: LockKind> Core<K> {
 
     fn start_access<T: Transport>(&mut self, transport: &mut T, access: Access, deferred: bool) -> Result<(), Errno> {
         self.take_acks_along(transport, access.peer);
-        let access = access.not_refusable();
+        let access = access.triggered();
         self.start(transport, if deferred { access.deferred() } else { access })
     }
 

@@ -1,17 +1,19 @@
 //! What an endpoint's lock protects: the core, and the transport that carries its frames. Reads the
 //! clock, and only when something may be due.
 
-use super::backed::Told;
 use super::core::Core;
 use super::{CLOSE_DEADLINE, Opener};
 use crate::peer::agenda::Work;
 use crate::peer::yields::Due;
-use crate::progress::set::PollOutcome;
+use crate::progress::backstop::Backstop;
+use crate::progress::set::{PollOutcome, Pollable};
 use crate::transport::{Flush, Transport};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Errno, Error, Instant};
+use ofi_sync::held::HeldMark;
 use ofi_sync::lock::LockKind;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Rounds of sending that a call or poll makes: sending can make links pending again, and other
@@ -36,8 +38,15 @@ pub(super) struct Inner<T: Transport, K: LockKind> {
     pub(super) announced: Option<Instant>,
     /// Its backstop, if it has one.
     pub(super) told: Option<Told>,
-    /// The backstop's mark says that something is held back.
+    /// The backstop's mark says that something is held back, or would.
     pub(super) is_marked: bool,
+}
+
+/// How a backstop hears of an endpoint.
+pub(super) struct Told {
+    pub(super) backstop: Arc<Backstop>,
+    pub(super) mark: Arc<HeldMark>,
+    pub(super) endpoint: Weak<dyn Pollable>,
 }
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
@@ -154,10 +163,13 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     /// Whether something is held back that a backstop sends if the next call does not come.
     #[inline(always)]
     pub(super) fn holds(&self) -> bool {
-        self.told.is_some()
-            && (self.core.peers.agenda.leaves_acknowledgments()
-                || self.core.tx.has_unreported()
-                || self.transport.as_ref().is_some_and(Transport::holds_posted))
+        self.core.peers.agenda.leaves_acknowledgments() || self.core.tx.has_unreported() || self.holds_posted()
+    }
+
+    /// The same of what the transport has.
+    #[inline(always)]
+    pub(super) fn holds_posted(&self) -> bool {
+        self.transport.as_ref().is_some_and(Transport::holds_posted)
     }
 
     /// Sends what is held back for a caller that may not poll again soon, but leaves the

@@ -110,7 +110,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         // What the transport has no room for, the next polls send.
         let leaves_work = inner.core.peers.agenda.is_any();
         self.unflushed.store(leaves_work, Ordering::Relaxed);
-        if inner.holds() != inner.is_marked {
+        if (leaves_work || inner.is_marked || inner.holds_posted()) && inner.holds() != inner.is_marked {
             self.note_held(inner);
         }
     }

@@ -6,7 +6,8 @@ use crate::transport::{Down, LinkId};
 /// Polls after which deferred work runs even if they were busy.
 const MOST_DEFERRALS: u32 = 8;
 
-/// Kinds of pending work, as flags in one byte that each poll tests.
+/// Kinds of pending work, as flags in one byte that each poll tests: more of it would be
+/// loaded a moment after one byte of it was stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work(u8);
 
@@ -111,18 +112,16 @@ impl Agenda {
 
     pub(crate) fn retain_deferred(&mut self, mut stays: impl FnMut(LinkId) -> bool) {
         self.deferred.retain(|id| stays(*id));
-        self.put_off &= self.has_deferred();
     }
 
     pub(crate) fn pop_deferred(&mut self) -> Option<LinkId> {
-        let next = self.deferred.pop();
-        self.put_off &= self.has_deferred();
-        next
+        self.put_off = false;
+        self.deferred.pop()
     }
 
     /// A read has left entries behind. True if it puts off acknowledgments that no read did before.
     pub(crate) const fn puts_off(&mut self) -> bool {
-        let begins = !self.put_off && self.has_deferred();
+        let begins = self.has_deferred() && !self.put_off;
         self.put_off |= begins;
         begins
     }

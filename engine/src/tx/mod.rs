@@ -106,11 +106,10 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Whether the application does not hear of its end: it need not call again. It does for its
-    /// collective operations.
+    /// Whether the application does not hear of its end: it need not call again.
     #[inline(always)]
     fn is_unreported(&self) -> bool {
-        self.lent.ticket.is_suppressed() && self.body != Body::Group
+        self.lent.ticket.is_suppressed()
     }
 }
 

@@ -78,8 +78,6 @@ pub(crate) struct How {
     more_follows: bool,
     /// The bytes are to be durable.
     commit: bool,
-    /// As of a send.
-    refusable: bool,
 }
 
 /// A checked operation, ready to leave.
@@ -96,6 +94,8 @@ pub(crate) struct Access {
     pub(crate) peer: FiAddr,
     len: usize,
     how: How,
+    /// A trigger starts it: no call of the application would post it again.
+    triggered: bool,
 }
 
 /// How far sending an operation's frames got.
@@ -117,7 +117,7 @@ impl Access {
         let data = op.data.filter(|_| op.kind == RmaKind::Write);
         let RmaOp { buffer, remote, context, peer, .. } = op;
         let len = buffer.len();
-        Self { what, remote, data, buffer, result: None, context, class, peer, len, how }
+        Self { what, remote, data, buffer, result: None, context, class, peer, len, how, triggered: false }
     }
 
     /// The operation is deferred work, which reports to a notice.
@@ -125,9 +125,9 @@ impl Access {
         Self { class: self.class | DEFERRED, how: How { suppress: true, ..self.how }, ..self }
     }
 
-    /// No call of the application posts it, and nobody would post it again.
-    pub(crate) fn not_refusable(self) -> Self {
-        Self { how: How { refusable: false, ..self.how }, ..self }
+    /// A trigger starts it.
+    pub(crate) fn triggered(self) -> Self {
+        Self { triggered: true, ..self }
     }
 }
 
@@ -245,7 +245,7 @@ impl Tx {
         if total(&op.remote)? != len {
             return Err(Errno::EINVAL);
         }
-        Ok(How { inject, commit, refusable: inject && how.suppress, ..how })
+        Ok(How { inject, commit, ..how })
     }
 
     /// Fast path: sends a short write of one range to a peer with an open link, and remembers only
@@ -275,7 +275,7 @@ impl Tx {
         let (commit, data, performed) = (how.commit, op.data, link.performed_along());
         let header = Frame::Write { id: number, place, more: 0, last: true, commit, data, performed }.encode();
         if len > T::INLINE_MAX || !transport.try_submit_fast(id, &header, &op.buffer, len) {
-            if how.refusable && !transport.takes_at_once(id, len) {
+            if how.inject && how.suppress && !transport.takes_at_once(id, len) {
                 return false;
             }
             // Its completion waits for the peer, so the transport may copy what does not leave now.
@@ -341,8 +341,8 @@ impl Tx {
         let result = action.has_result().then_some(call.result);
         let AtomicCall { remote, context, peer, data, .. } = call;
         let what = What::Atomic(action);
-        let how = How { inject, refusable: inject && how.suppress, ..how };
-        Ok(Access { what, remote, data, buffer, result, context, class, peer, len, how })
+        let (how, triggered) = (How { inject, ..how }, false);
+        Ok(Access { what, remote, data, buffer, result, context, class, peer, len, how, triggered })
     }
 
     /// The checks that all one-sided operations have in common.
@@ -361,7 +361,6 @@ impl Tx {
             fenced: flags.contains(OpFlags::FENCE),
             more_follows: flags.contains(OpFlags::MORE),
             commit: false,
-            refusable: false,
         })
     }
 
@@ -380,9 +379,9 @@ impl Tx {
         seq: u64,
     ) -> Result<(), Errno> {
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
-        let Access { what, remote, data, buffer, result, context, class, len, how, .. } = access;
-        let How { suppress, inject, fenced, more_follows, refusable, .. } = how;
-        if refusable && !takes_at_once(entry, transport, len) {
+        let Access { what, remote, data, buffer, result, context, class, len, how, triggered, .. } = access;
+        let How { suppress, inject, fenced, more_follows, .. } = how;
+        if inject && suppress && !triggered && !takes_at_once(entry, transport, len) {
             return Err(Errno::AGAIN);
         }
         let urgency = Urgency::of_posted(more_follows, !suppress || self.is_backed);

@@ -31,9 +31,6 @@ pub(crate) struct Admitted {
     /// The buffer is the application's again when the call returns.
     inject: bool,
     fenced: bool,
-    /// It is refused if it would have to wait for room on its link: the application posts it again,
-    /// and need not call otherwise.
-    refusable: bool,
     /// Flags of the completion.
     class: OpFlags,
 }
@@ -42,11 +39,6 @@ impl Admitted {
     /// The send is deferred work, which reports to a notice.
     pub(crate) const fn deferred(self) -> Self {
         Self { suppress: true, class: self.class.union(DEFERRED), ..self }
-    }
-
-    /// No call of the application posts it, and nobody would post it again.
-    pub(crate) const fn not_refusable(self) -> Self {
-        Self { refusable: false, ..self }
     }
 
     /// The send succeeds without an entry in the queue.
@@ -82,8 +74,7 @@ impl Tx {
         let suppress = op.inject || selective && !op.flags.contains(OpFlags::COMPLETION);
         let fenced = op.flags.contains(OpFlags::FENCE);
         let class = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG }.union(OpFlags::SEND);
-        let (ack, refusable) = (ack_of(op.flags, op.inject, fenced), inject && suppress);
-        Ok(Admitted { len, ack, suppress, inject, fenced, refusable, class })
+        Ok(Admitted { len, ack: ack_of(op.flags, op.inject, fenced), suppress, inject, fenced, class })
     }
 
     /// Fast path: a short message to a peer with an open link and credit, for which nothing must be
@@ -133,11 +124,12 @@ impl Tx {
         (peer, op, admitted): (PeerId, SendOp, Admitted),
         seq: u64,
     ) -> Result<(), Errno> {
-        let Admitted { len, ack, suppress, inject, fenced, refusable, .. } = admitted;
+        let Admitted { len, ack, suppress, inject, fenced, .. } = admitted;
         let fenced_on_wire = fenced && ack != AckMode::No;
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced_on_wire, group: false };
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
-        if refusable && !takes_at_once(entry, transport, len) {
+        // Not if a trigger starts it: no call would post it again.
+        if inject && suppress && !op.flags.contains(OpFlags::TRIGGER) && !takes_at_once(entry, transport, len) {
             return Err(Errno::AGAIN);
         }
         let ticket = ticket(&op, admitted);

@@ -87,12 +87,13 @@ impl<S> Conn<S> {
         if self.charged { BACKLOG } else { LEAST_BACKLOG }
     }
 
-    /// Counts it among those that hold back output, or no longer.
-    pub(crate) const fn set_holding(&mut self, holds: bool, count: &mut usize) {
-        if holds != self.holding {
-            self.holding = holds;
-            *count = if holds { *count + 1 } else { *count - 1 };
-        }
+    /// The socket takes no more: counts the connection among those that hold back output if the
+    /// last of its output is a copy, whose end the application is not told.
+    #[cold]
+    pub(crate) fn note_blocked(&mut self, count: &mut usize) {
+        let holds = self.writer.ends_in_copy();
+        let held = core::mem::replace(&mut self.holding, holds);
+        *count = *count - usize::from(held) + usize::from(holds);
     }
 }
 

@@ -51,7 +51,12 @@ impl<N: Net> TcpTransport<N> {
         }
         let Self { conns, net, done, holding, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
-        conn.set_holding(waits && conn.writer.ends_in_copy(), holding);
+        if core::mem::take(&mut conn.holding) {
+            *holding -= 1;
+        }
+        if waits {
+            conn.note_blocked(holding);
+        }
         if conn.stalled && conn.writer.copied() < conn.backlog() / 2 {
             conn.stalled = false;
             done.push(Done::Room(id(slot)));
@@ -250,9 +255,9 @@ impl<N: Net> TcpTransport<N> {
         if now_due {
             self.send_waiting(slot);
         } else if conn.blocked {
-            conn.set_holding(conn.writer.ends_in_copy(), &mut self.holding);
-        } else if urgency != Urgency::MoreFollows {
-            conn.set_holding(true, &mut self.holding);
+            conn.note_blocked(&mut self.holding);
+        } else if urgency != Urgency::MoreFollows && !core::mem::replace(&mut conn.holding, true) {
+            self.holding += 1;
         }
         kept
     }

@@ -1,5 +1,5 @@
-//! Frames whose end the application is not told: it may not call again, so what cannot leave at once
-//! is refused, or a backstop sends it.
+//! Frames whose end the application is not told: it may not call again, so what cannot leave at
+//! once is refused, or a backstop sends it.
 
 use super::super::line::{DAMAGED, INLINE};
 use super::{Large, Out, Sender};
