@@ -375,6 +375,10 @@ silence! {
     what_is_long_and_reports_nothing_arrives_without_another_call_within_a_host: "shm", "unreported_long";
     what_was_read_is_acknowledged_although_entries_are_left: "tcp", "unread_entries";
     what_was_read_is_acknowledged_although_entries_are_left_within_a_host: "shm", "unread_entries";
+    what_was_there_already_is_acknowledged_without_another_call: "tcp", "matched_late";
+    what_was_there_already_is_acknowledged_without_another_call_within_a_host: "shm", "matched_late";
+    what_is_read_on_a_full_link_is_acknowledged_without_another_call: "tcp", "crowded";
+    what_is_read_on_a_full_link_is_acknowledged_without_another_call_within_a_host: "shm", "crowded";
     what_the_kernel_has_taken_in_part_arrives_without_another_call: "tcp", "refused";
     what_there_was_room_for_arrives_without_another_call_within_a_host: "shm", "refused";
 }

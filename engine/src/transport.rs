@@ -29,6 +29,12 @@ impl LinkId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(pub u32);
 
+impl Token {
+    /// That of all responses to requests of peers, of which a link has one at a time: the
+    /// application is not told of their end.
+    pub const RESPONSE: Self = Self(u32::MAX);
+}
+
 /// How soon a frame should leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
@@ -335,8 +341,8 @@ pub trait Transport: Send + Sized + 'static {
     const MAX_WRITE: usize = MOST_EAGER;
 
     /// Whether it holds frames for which the application need not call again: by its batching rule,
-    /// on links that would take them, or on links that take no more, if the last of them is a copy.
-    /// A transport that keeps frames overrides it.
+    /// on links that would take them, or on links that take no more, if the application is not told
+    /// of the end of the last of them. A transport that keeps frames overrides it.
     fn holds_posted(&self) -> bool {
         false
     }

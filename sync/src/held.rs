@@ -11,6 +11,8 @@ use crate::primitive::{AtomicBool, AtomicU32, Ordering};
 pub struct HeldMark {
     /// How often something began to be held, or was let go: odd while something is held. Wraps.
     changes: AtomicU32,
+    /// How often calls came while something was held. Wraps.
+    calls: AtomicU32,
     /// The thread looks at it.
     watched: AtomicBool,
 }
@@ -32,12 +34,17 @@ impl HeldMark {
         holds && !self.watched.swap(true, Ordering::AcqRel)
     }
 
-    /// What is held is as if it had begun to be held now, because calls still come. Under the
-    /// endpoint's lock, while something is held.
+    /// A call came while something is held. Under the endpoint's lock.
     #[inline]
-    pub fn renew(&self) {
+    pub fn note_call(&self) {
         // Relaxed: only holders of the lock write it.
-        self.changes.store(self.changes.load(Ordering::Relaxed).wrapping_add(2), Ordering::Relaxed);
+        self.calls.store(self.calls().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How often calls came while something was held.
+    pub fn calls(&self) -> u32 {
+        // Relaxed: as in `held`.
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// The thread was not told of the mark after all.
@@ -77,8 +84,8 @@ mod tests {
         assert!(mark.set(true), "the thread is to be told");
         let first = mark.held().unwrap();
         assert!(!mark.set(true) && mark.held() == Some(first), "it is still the same");
-        mark.renew();
-        assert!(mark.held().is_some_and(|renewed| renewed != first));
+        mark.note_call();
+        assert!(mark.held() == Some(first) && mark.calls() == 1);
         assert!(!mark.set(false) && mark.held().is_none());
         assert!(!mark.set(true), "the thread looks at it already");
         assert_ne!(mark.held().unwrap(), first);

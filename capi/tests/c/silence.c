@@ -236,6 +236,60 @@ static void acknowledged(uint64_t level)
 	}
 }
 
+/* Posts a receive whose message is there already, and then calls no more. */
+static void matched_late(void)
+{
+	uint64_t levels[] = { FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE };
+	struct fi_cq_tagged_entry entry;
+	double end;
+	size_t i;
+
+	for (i = 0; i < sizeof(levels) / sizeof(*levels); i++) {
+		open_both();
+		meet(8);
+		send_at(&a, to_b, levels[i]);
+		for (end = seconds() + 0.02; seconds() < end;)
+			CHECK(fi_cq_read(b.cq, &entry, 1) == -FI_EAGAIN);
+		receive(&b, 0, 8);
+		CHECK(alone(&a).op_context == &a);
+		CHECK(alone(&b).op_context == place[0]);
+		close_both();
+	}
+}
+
+/*
+ * Injects as much as there is room for, reads a message, and then calls no more: there is no room
+ * for its acknowledgment, either.
+ */
+static void crowded(void)
+{
+	uint64_t levels[] = { FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE };
+	size_t i, k, count;
+
+	for (i = 0; i < sizeof(levels) / sizeof(*levels); i++) {
+		open_both();
+		meet(8);
+		receive(&b, 0, 8);
+		send_at(&a, to_b, levels[i]);
+		for (count = 0; count < 1000; count++) {
+			int ret = (int) fi_tinject(b.ep, place[MOST - 1], 8, to_a, 2);
+
+			if (ret == -FI_EAGAIN)
+				break;
+			CHECK(ret == 0);
+		}
+		CHECK(alone(&b).op_context == place[0]);
+		for (k = 0; k < count; k++)
+			CHECK(fi_trecv(a.ep, place[1], 8, NULL, FI_ADDR_UNSPEC, 2, 0, place[1]) == 0);
+		for (k = 0; k <= count; k++) {
+			struct fi_cq_tagged_entry entry = alone(&a);
+
+			CHECK(entry.op_context == &a || entry.op_context == place[1]);
+		}
+		close_both();
+	}
+}
+
 /* Reads one of two entries, or an error, and then calls no more. */
 static void unread_entries(void)
 {
@@ -388,6 +442,7 @@ int main(int argc, char **argv)
 		{ "injected", injected }, { "first", first }, { "unreported", unreported }, { "transmitted", transmitted },
 		{ "delivered", delivered }, { "matched", matched }, { "written", written }, { "refused", refused },
 		{ "unreported_long", unreported_long }, { "unread_entries", unread_entries },
+		{ "matched_late", matched_late }, { "crowded", crowded },
 		{ NULL, NULL },
 	};
 

@@ -6,19 +6,10 @@ use crate::progress::backstop::Backstop;
 use crate::progress::set::Pollable;
 use crate::transport::{Flush, Transport};
 use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::Ordering;
 use std::sync::{Arc, Weak};
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
-    /// After a poll: nothing is held any more, or the application still calls.
-    #[inline(never)]
-    pub(super) fn note_polled(&mut self) {
-        if !self.holds() {
-            self.mark(false);
-        } else if let Some(told) = &self.told {
-            told.mark.renew();
-        }
-    }
-
     /// Marks that something is held back, or nothing any more. True if the backstop is to be told.
     #[inline(never)]
     fn mark(&mut self, holds: bool) -> bool {
@@ -68,6 +59,21 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
     }
 
+    /// After a poll of an endpoint that held something, or does now.
+    #[inline(never)]
+    pub(super) fn note_polled<'a>(&'a self, mut inner: K::Guard<'a, Inner<T, K>>) -> K::Guard<'a, Inner<T, K>> {
+        if !inner.is_marked {
+            self.note_held(inner);
+            return K::lock(&self.inner);
+        }
+        if !inner.holds() {
+            inner.mark(false);
+        } else if let Some(told) = &inner.told {
+            told.mark.note_call();
+        }
+        inner
+    }
+
     /// A read has put acknowledgments off.
     #[cold]
     #[inline(never)]
@@ -89,8 +95,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let outcome = Pollable::poll(self);
         self.flush(Flush::All);
         if outcome.is_active_or_busy() {
-            // The application's polls do not know of what this one has begun.
-            self.mark_ready();
+            // The application's next pass polls what this poll has begun. Nobody is woken for it:
+            // the poll has told a sleeper of what it must know.
+            self.unflushed.store(true, Ordering::Relaxed);
+            self.ready_flag.mark_ready();
         }
         outcome.is_active()
     }

@@ -144,7 +144,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     #[inline(never)]
     fn receive_the_rest(&self, mut guard: K::Guard<'_, Inner<T, K>>, op: RecvOp) -> Result<(), Errno> {
         let Inner { transport: Some(transport), core, .. } = &mut *guard else { return Err(Errno::EOPBADSTATE) };
-        core.receive_the_rest(transport, op)
+        let result = core.receive_the_rest(transport, op);
+        self.hand_on_answers(guard);
+        result
     }
 
     #[inline(never)]
@@ -162,14 +164,22 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         // An unexpected message may have matched: its answer (CTS, acknowledgment or credit) must
         // be sent.
         let answers = transport.is_busy() || core.peers.agenda.is_any();
-        if inner.prompt {
-            inner.flush_all();
-        }
-        drop(guard);
+        self.hand_on_answers(guard);
         if answers {
             self.mark_ready();
         }
         result
+    }
+
+    /// Finishes a receive that may have answered a message that was there already: the next poll
+    /// sends the answer, or a backstop.
+    fn hand_on_answers(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+        if inner.prompt || inner.told.is_none() && inner.holds_posted() {
+            inner.flush_all();
+        }
+        if inner.holds() != inner.is_marked {
+            self.note_held(inner);
+        }
     }
 
     /// Cancels the oldest cancelable operation with this context (fi_cancel(3)).

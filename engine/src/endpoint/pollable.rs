@@ -20,8 +20,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             // Relaxed: the lock orders it before the flush that clears it.
             self.unflushed.store(true, Ordering::Relaxed);
         }
-        if inner.is_marked {
-            inner.note_polled();
+        if inner.is_marked || inner.holds_posted() {
+            inner = self.note_polled(inner);
         }
         if outcome.is_active() && self.ready_flag.is_slept_on() {
             self.hand_on_poll(inner);

@@ -112,6 +112,7 @@ impl Agenda {
 
     pub(crate) fn retain_deferred(&mut self, mut stays: impl FnMut(LinkId) -> bool) {
         self.deferred.retain(|id| stays(*id));
+        self.put_off &= self.has_deferred();
     }
 
     pub(crate) fn pop_deferred(&mut self) -> Option<LinkId> {
@@ -233,5 +234,24 @@ impl Agenda {
     /// Describes the listed links.
     pub(crate) fn describe(&self) -> String {
         format!("links are listed: {:?}, {:?}", self.pending, self.aborted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_off_ends_with_what_is_deferred() {
+        let mut agenda = Agenda::default();
+        assert!(!agenda.puts_off());
+        let ends: [fn(&mut Agenda); 2] =
+            [|agenda| agenda.retain_deferred(|_| false), |agenda| assert_eq!(agenda.pop_deferred(), Some(LinkId(1)))];
+        for end in ends {
+            agenda.push_deferred(LinkId(1));
+            assert!(agenda.puts_off() && !agenda.puts_off() && agenda.leaves_acknowledgments());
+            end(&mut agenda);
+            assert!(!agenda.leaves_acknowledgments());
+        }
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! Its thread starts when something is first held. It looks every [`PERIOD`] while endpoints hold
 //! something now and then, without taking their locks, less often while nothing that is held can
-//! leave, and sleeps otherwise.
+//! leave, and sleeps otherwise. It sends what an endpoint has held for a period, unless the
+//! application has called meanwhile.
 //! Lock order: an endpoint, the backstop. The thread calls endpoints without its own lock.
 
 use super::set::Pollable;
@@ -16,13 +17,14 @@ use ofi_sync::held::HeldMark;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Between two looks: what is held leaves after one to two of them.
+/// What is held leaves after one to two of them.
 const PERIOD: Duration = Duration::from_micros(500);
-/// The same while nothing that is held can leave.
-const LONGEST: Duration = Duration::from_millis(16);
-/// Looks at which an endpoint holds nothing before the thread forgets it, or the same before the
-/// thread looks less often.
+/// Periods between two tries to send what cannot leave, at most.
+const LONGEST: u32 = 32;
+/// Periods for which an endpoint holds nothing before the thread forgets it.
 const PATIENCE: u32 = 20;
+/// Calls after a failure to start the thread that do not try again: it is expensive.
+const REFUSALS: u32 = 1000;
 
 /// Starts a thread that runs [`Backstop::run`]; false if the system has no room for it.
 pub type Start = Box<dyn Fn(Arc<Backstop>) -> bool + Send + Sync>;
@@ -39,8 +41,10 @@ struct State {
     watched: Vec<Watched>,
     is_running: bool,
     is_stopping: bool,
-    /// The thread looks less often.
+    /// The thread does not look in the next period.
     is_slow: bool,
+    /// Calls that do not try to start it again.
+    refusals: u32,
 }
 
 struct Watched {
@@ -48,7 +52,13 @@ struct Watched {
     mark: Arc<HeldMark>,
     /// What it held when the thread last looked.
     seen: Option<u32>,
-    /// Looks in a row at which nothing had changed.
+    /// Calls that had come by then while it held something.
+    calls: u32,
+    /// Periods until the next try to send what it holds.
+    left: u32,
+    /// Periods from one try to the next.
+    pause: u32,
+    /// Periods for which it has held nothing.
     idle: u32,
 }
 
@@ -72,12 +82,18 @@ impl Backstop {
     pub(crate) fn watch(self: &Arc<Self>, endpoint: Weak<dyn Pollable>, mark: Arc<HeldMark>) -> bool {
         let mut state = self.state();
         if !state.is_running && !state.is_stopping {
+            if state.refusals > 0 {
+                state.refusals -= 1;
+                return false;
+            }
             state.is_running = (self.start)(self.clone());
+            state.refusals = if state.is_running { 0 } else { REFUSALS };
         }
         if !state.is_running {
             return false;
         }
-        state.watched.push(Watched { endpoint, mark, seen: None, idle: 0 });
+        let calls = mark.calls();
+        state.watched.push(Watched { endpoint, mark, seen: None, calls, left: 1, pause: 1, idle: 0 });
         if state.watched.len() == 1 || state.is_slow {
             self.news.notify_one();
         }
@@ -86,23 +102,25 @@ impl Backstop {
 
     /// The thread's main loop: returns after [`Self::stop`].
     pub fn run(&self) {
-        let _running = Running(self);
-        let (mut state, mut pause) = (self.state(), PERIOD);
+        let (mut state, mut periods) = (self.state(), 1);
         while !state.is_stopping {
             if state.watched.is_empty() {
                 state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+                periods = 1;
                 continue;
             }
-            state = self.news.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
-            let stragglers = state.look();
+            let waited = self.news.wait_timeout(state, periods * PERIOD).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            // If a new endpoint cut the wait short, little has passed for the others.
+            let stragglers = state.look(if waited.1.timed_out() { periods } else { 0 });
             if !stragglers.is_empty() {
                 drop(state);
-                let moved: Vec<_> = stragglers.into_iter().filter_map(Straggler::send).collect();
+                let moved: Vec<_> = stragglers.into_iter().map(Straggler::send).collect();
                 state = self.state();
                 moved.iter().for_each(|(mark, is_active)| state.note_sent(mark, *is_active));
             }
-            pause = if state.is_stuck() { LONGEST.min(2 * pause) } else { PERIOD };
-            state.is_slow = pause > PERIOD;
+            periods = state.periods();
+            state.is_slow = periods > 1;
         }
     }
 
@@ -115,43 +133,41 @@ impl Backstop {
     }
 }
 
-/// An endpoint that holds what it held at the last look.
+/// An endpoint that is to send what it holds.
 struct Straggler {
     endpoint: Arc<dyn Pollable>,
     mark: Arc<HeldMark>,
 }
 
 impl Straggler {
-    /// Sends what it holds. Returns its mark if it still holds something, and whether anything
-    /// moved.
-    fn send(self) -> Option<(Arc<HeldMark>, bool)> {
-        let is_active = self.endpoint.send_held();
-        self.mark.held().map(|_| (self.mark, is_active))
-    }
-}
-
-/// The thread runs: a new one starts after a panic.
-struct Running<'a>(&'a Backstop);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.state().is_running = false;
+    /// Sends what it holds. Returns its mark, and whether anything moved.
+    fn send(self) -> (Arc<HeldMark>, bool) {
+        (self.mark, self.endpoint.send_held())
     }
 }
 
 impl State {
-    /// The endpoints that hold what they held at the last look.
-    fn look(&mut self) -> Vec<Straggler> {
+    /// The endpoints that are to send what they hold, `periods` after the last look.
+    fn look(&mut self, periods: u32) -> Vec<Straggler> {
         let mut stragglers = Vec::new();
         self.watched.retain_mut(|watched| {
-            let held = watched.mark.held();
+            let (held, calls) = (watched.mark.held(), watched.mark.calls());
             let is_same = core::mem::replace(&mut watched.seen, held) == held;
-            watched.idle = if is_same { watched.idle + 1 } else { 0 };
+            let has_called = core::mem::replace(&mut watched.calls, calls) != calls;
             if held.is_none() {
+                watched.idle = if is_same { watched.idle + periods } else { 0 };
                 return watched.idle < PATIENCE || !watched.mark.unwatch();
             }
+            watched.idle = 0;
             let Some(endpoint) = watched.endpoint.upgrade() else { return false };
-            if is_same {
+            if !is_same {
+                (watched.left, watched.pause) = (1, 1);
+                return true;
+            }
+            watched.left = watched.left.saturating_sub(periods);
+            if has_called {
+                watched.left = watched.left.max(1);
+            } else if watched.left == 0 {
                 stragglers.push(Straggler { endpoint, mark: watched.mark.clone() });
             }
             true
@@ -159,18 +175,20 @@ impl State {
         stragglers
     }
 
-    /// The thread itself has made an endpoint move, or not: its calls are none of the
+    /// The thread has tried to send what an endpoint holds. Its own calls are none of the
     /// application's.
     fn note_sent(&mut self, mark: &Arc<HeldMark>, is_active: bool) {
         if let Some(watched) = self.watched.iter_mut().find(|watched| Arc::ptr_eq(&watched.mark, mark)) {
-            watched.seen = mark.held();
-            watched.idle = if is_active { 0 } else { watched.idle };
+            (watched.seen, watched.calls) = (mark.held(), mark.calls());
+            watched.pause = if is_active { 1 } else { LONGEST.min(2 * watched.pause) };
+            watched.left = watched.pause;
         }
     }
 
-    /// Whether nothing of what is held has left for some looks.
-    fn is_stuck(&self) -> bool {
-        !self.watched.is_empty() && self.watched.iter().all(|watched| watched.idle > PATIENCE && watched.seen.is_some())
+    /// Periods until the next look.
+    fn periods(&self) -> u32 {
+        let left = self.watched.iter().map(|watched| if watched.seen.is_some() { watched.left.max(1) } else { 1 });
+        left.min().unwrap_or(1)
     }
 }
 
@@ -191,18 +209,20 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stays_held_is_a_straggler() {
+    fn only_what_stays_held_is_sent() {
         let (backstop, started) = backstop(true);
         let (endpoint, mark) = (Arc::new(Quiet::default()), Arc::new(HeldMark::default()));
         assert!(mark.set(true));
         let weak: Weak<dyn Pollable> = Arc::downgrade(&(endpoint.clone() as Arc<dyn Pollable>));
         assert!(backstop.watch(weak, mark.clone()) && started.load(Ordering::Relaxed) == 1);
-        let look = || backstop.state().look().len();
+        let look = || backstop.state().look(1).len();
         assert_eq!(look(), 0, "it may have begun just now");
         assert_eq!(look(), 1);
         mark.set(false);
         mark.set(true);
         assert_eq!(look(), 0, "it holds something else");
+        mark.note_call();
+        assert_eq!((look(), look()), (0, 1), "calls still came");
         mark.set(false);
         assert!((0..PATIENCE).all(|_| look() == 0) && backstop.state().watched.len() == 1);
         assert_eq!((look(), backstop.state().watched.len()), (0, 0), "it has held nothing for long");
@@ -212,47 +232,61 @@ mod tests {
         assert_eq!((look(), backstop.state().watched.len()), (0, 0), "the endpoint is gone");
     }
 
-    #[test]
-    fn the_thread_looks_less_often_while_nothing_can_leave() {
-        let (backstop, _) = backstop(true);
-        let endpoint: Arc<dyn Pollable> = Arc::new(Quiet::default());
-        let marks = [Arc::new(HeldMark::default()), Arc::new(HeldMark::default())];
-        for mark in &marks {
-            assert!(mark.set(true) && backstop.watch(Arc::downgrade(&endpoint), mark.clone()));
-        }
-        let looks = |count: u32| (0..count).map(|_| backstop.state().look().len()).sum::<usize>();
-        assert_eq!(looks(PATIENCE + 2), 2 * (PATIENCE as usize + 1), "it goes on");
-        assert!(backstop.state().is_stuck());
-        marks[0].set(false);
-        looks(1);
-        assert!(!backstop.state().is_stuck(), "something has left");
+    /// After how many periods each of the next tries comes, which move nothing until the last.
+    fn tries(backstop: &Backstop, mark: &Arc<HeldMark>, count: usize) -> Vec<u32> {
+        let mut state = backstop.state();
+        let tries = (0..count).map(|number| {
+            let mut periods = 0;
+            loop {
+                let next = state.periods();
+                periods += next;
+                if !state.look(next).is_empty() {
+                    // The thread's own poll counts as a call.
+                    mark.note_call();
+                    state.note_sent(mark, number + 1 == count);
+                    return periods;
+                }
+            }
+        });
+        tries.collect()
     }
 
     #[test]
-    fn the_threads_own_polls_are_none_of_the_applications() {
+    fn what_cannot_leave_is_tried_less_and_less_often() {
         let (backstop, _) = backstop(true);
         let endpoint: Arc<dyn Pollable> = Arc::new(Quiet::default());
         let mark = Arc::new(HeldMark::default());
         assert!(mark.set(true) && backstop.watch(Arc::downgrade(&endpoint), mark.clone()));
+        assert_eq!(tries(&backstop, &mark, 8), [2, 2, 4, 8, 16, 32, 32, 32]);
+        assert_eq!(tries(&backstop, &mark, 3), [1, 2, 4], "something has moved");
+        mark.set(false);
+        mark.set(true);
+        assert_eq!(tries(&backstop, &mark, 1), [2], "something else is held");
+    }
+
+    #[test]
+    fn an_endpoint_that_is_stuck_does_not_slow_another_one_down() {
+        let (backstop, _) = backstop(true);
+        let endpoint: Arc<dyn Pollable> = Arc::new(Quiet::default());
+        let marks = [Arc::new(HeldMark::default()), Arc::new(HeldMark::default())];
+        assert!(marks[0].set(true) && backstop.watch(Arc::downgrade(&endpoint), marks[0].clone()));
+        tries(&backstop, &marks[0], 7);
+        backstop.state().note_sent(&marks[0], false);
+        backstop.state().is_slow = true;
+        assert!(marks[1].set(true) && backstop.watch(Arc::downgrade(&endpoint), marks[1].clone()));
         let mut state = backstop.state();
-        assert_eq!((state.look().len(), state.look().len()), (0, 1));
-        mark.renew();
-        assert_eq!(state.look().len(), 0, "the application has polled");
-        for is_active in [false, true] {
-            (0..=PATIENCE).for_each(|_| drop(state.look()));
-            assert!(state.is_stuck());
-            mark.renew();
-            state.note_sent(&mark, is_active);
-            assert_eq!((state.is_stuck(), state.look().len()), (!is_active, 1));
-        }
+        assert_eq!((state.look(0).len(), state.periods()), (0, 1));
+        assert_eq!(state.look(1).len(), 1, "the new one");
     }
 
     #[test]
     fn without_a_thread_nothing_is_watched() {
         let (backstop, started) = backstop(false);
         let watch = || backstop.watch(Weak::<Quiet>::new(), Arc::new(HeldMark::default()));
-        assert!(!watch() && !watch() && started.load(Ordering::Relaxed) == 2, "it tries again");
+        assert!((0..=REFUSALS).all(|_| !watch()) && started.load(Ordering::Relaxed) == 1, "it is not tried each time");
+        assert!(!watch() && started.load(Ordering::Relaxed) == 2, "it tries again");
         backstop.stop();
+        backstop.state().refusals = 0;
         assert!(!watch() && started.load(Ordering::Relaxed) == 2);
     }
 }

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The number by which the transport knows the response that it keeps, one for each link.
-pub(crate) const RESPONSE: Token = Token(u32::MAX);
+pub(crate) const RESPONSE: Token = Token::RESPONSE;
 /// Responses up to this length are what the memory held when the request arrived, in order with
 /// writes that come later (max_order_war_size, fi_endpoint(3)).
 pub const ORDERED: usize = 4096;

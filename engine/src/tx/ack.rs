@@ -49,7 +49,7 @@ impl Tx {
                 if send.info.ack == AckMode::No || acked {
                     self.finish(peers, out, token.0);
                 } else {
-                    send.stage = SendStage::Sent { link };
+                    send.leave(SendStage::Sent { link }, &mut self.unreported);
                 }
             }
             SendStage::Issuing { link, .. } => {
@@ -57,7 +57,7 @@ impl Tx {
                 peers.mark_pending(link);
             }
             SendStage::Issued { link, answered, .. } => {
-                send.stage = SendStage::Issued { link, held: false, answered };
+                send.leave(SendStage::Issued { link, held: false, answered }, &mut self.unreported);
                 if answered {
                     self.end(peers, out, token.0);
                 }

@@ -104,7 +104,6 @@ impl Tx {
         let op = OneSided::requested(action, Remote::One([range]), result, sent);
         let body = Body::OneSided(super::key(self.one_sided.insert(op)));
         let class = OpFlags::ATOMIC.union(OpFlags::READ);
-        self.unreported += usize::from(suppress);
         let added = self.sends.insert(Outgoing {
             // The operands have left.
             lent: Lent::new(Ticket::new(call.context, class, suppress), Buffer::empty()),

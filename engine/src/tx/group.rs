@@ -55,7 +55,7 @@ impl Tx {
     ) {
         let MemberMessage { tag, word, buffer, number, fenced } = message;
         let info = MessageInfo { tag: Some(tag), data: Some(word), ack: AckMode::No, fenced: false, group: true };
-        let (len, ticket) = (buffer.len(), Ticket::new(number, OpFlags::COLLECTIVE, false));
+        let (len, ticket) = (buffer.len(), Ticket::new(number, OpFlags::COLLECTIVE, number == UNTRACKED));
         let (lent, stage, body) = (Lent::new(ticket, buffer), SendStage::Waiting, Body::Group);
         self.size += 1;
         let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject: false, fenced, body };

@@ -74,6 +74,11 @@ impl SendStage {
     const fn is_listed(self) -> bool {
         self.link().is_some()
     }
+
+    /// Whether only the peer has something to do: all has left.
+    const fn has_left(self) -> bool {
+        matches!(self, Self::Sent { .. } | Self::Issued { held: false, .. } | Self::LinkFailed { .. })
+    }
 }
 
 /// Kind of an operation.
@@ -106,10 +111,20 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Whether the application does not hear of its end: it need not call again.
+    /// Whether the application does not hear of its end, so that it need not call again, but this
+    /// side has something to do for it.
     #[inline(always)]
     fn is_unreported(&self) -> bool {
-        self.lent.ticket.is_suppressed()
+        self.lent.ticket.is_suppressed() && !self.stage.has_left()
+    }
+
+    /// It reaches a stage in which there may be nothing left to do; `unreported` counts those for
+    /// which there is.
+    #[inline(always)]
+    fn leave(&mut self, stage: SendStage, unreported: &mut usize) {
+        let before = self.is_unreported();
+        self.stage = stage;
+        *unreported -= usize::from(before && !self.is_unreported());
     }
 }
 
@@ -135,7 +150,7 @@ pub(crate) struct Tx {
     is_closing: bool,
     /// A backstop sends what the transport holds back.
     is_backed: bool,
-    /// Number of sends in the table whose end no completion reports.
+    /// Number of sends whose end no completion reports and for which this side has something to do.
     unreported: usize,
 }
 
@@ -165,7 +180,7 @@ impl Tx {
         self.is_backed
     }
 
-    /// Whether operations are in progress that no completion reports.
+    /// Whether there is something to do for operations whose end no completion reports.
     pub(crate) const fn has_unreported(&self) -> bool {
         self.unreported > 0
     }

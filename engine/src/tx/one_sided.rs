@@ -473,7 +473,7 @@ impl Tx {
             if outcome == Submitted::Broken {
                 // What has left before may still be answered: the stage stays.
                 if !begun {
-                    send.stage = SendStage::LinkFailed { link: id };
+                    send.leave(SendStage::LinkFailed { link: id }, &mut self.unreported);
                 }
                 return Issue::All;
             }
@@ -487,7 +487,7 @@ impl Tx {
                 if !op.what.has_response() {
                     link.tx.unperformed.push_back(Unperformed::Listed(number));
                 }
-                send.stage = SendStage::Issued { link: id, held, answered: false };
+                send.leave(SendStage::Issued { link: id, held, answered: false }, &mut self.unreported);
                 return Issue::All;
             }
             send.stage = SendStage::Issuing { link: id, flying: usize::from(held) };

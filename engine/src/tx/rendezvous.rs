@@ -66,7 +66,9 @@ impl Tx {
         link: LinkId,
     ) {
         match self.sends.get_mut(number as usize) {
-            Some(send) if send.info.ack != AckMode::No => send.stage = SendStage::Sent { link },
+            Some(send) if send.info.ack != AckMode::No => {
+                send.leave(SendStage::Sent { link }, &mut self.unreported);
+            }
             _ => self.finish(peers, out, number),
         }
     }
@@ -111,7 +113,7 @@ impl Tx {
                     return;
                 }
                 Submitted::Broken => {
-                    send.stage = SendStage::LinkFailed { link: id };
+                    send.leave(SendStage::LinkFailed { link: id }, &mut self.unreported);
                     return;
                 }
             }

@@ -317,7 +317,7 @@ impl Tx {
             let Some(stage) = stage else { return false };
             peer.waiting.pop_front();
             send.place = link.tx.sends.add(number);
-            send.stage = stage;
+            send.leave(stage, &mut self.unreported);
             if matches!(stage, SendStage::Sent { .. }) && send.info.ack == AckMode::No {
                 self.finish(peers, out, number);
             }

@@ -341,11 +341,12 @@ impl Transport for ShmTransport {
     fn holds_posted(&self) -> bool {
         !self.senders.is_empty() && self.has_untold()
     }
-
+    fn expect_events(&mut self) {
+        self.pace.hurry();
+    }
     fn takes_at_once(&mut self, link: LinkId, len: usize) -> bool {
         self.would_leave(link.index(), len)
     }
-
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
         self.schedule.looks.note_sent();
         self.send_earlier(link);
@@ -390,8 +391,7 @@ impl Transport for ShmTransport {
 
     #[inline(always)]
     fn prefers_offer(&self, link: LinkId, buffer: &Buffer, len: usize) -> bool {
-        let may = |conn: &Conn| conn.cma.place_of(buffer, 0, len).is_some();
-        is_large(len) && self.conns.get(link.index()).is_some_and(may)
+        is_large(len) && self.conns.get(link.index()).is_some_and(|conn| conn.cma.place_of(buffer, 0, len).is_some())
     }
 
     fn offer(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>) -> bool {

@@ -88,10 +88,10 @@ impl<S> Conn<S> {
     }
 
     /// The socket takes no more: counts the connection among those that hold back output if the
-    /// last of its output is a copy, whose end the application is not told.
+    /// application is not told of the end of the last of it.
     #[cold]
     pub(crate) fn note_blocked(&mut self, count: &mut usize) {
-        let holds = self.writer.ends_in_copy();
+        let holds = self.writer.ends_untold();
         let held = core::mem::replace(&mut self.holding, holds);
         *count = *count - usize::from(held) + usize::from(holds);
     }

@@ -445,7 +445,7 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn expect_events(&mut self) {
-        self.polls = self.polls.next_multiple_of(LOOK_EVERY).wrapping_sub(1);
+        self.polls |= LOOK_EVERY - 1;
     }
 
     fn takes_at_once(&mut self, link: LinkId, _: usize) -> bool {

@@ -174,9 +174,14 @@ impl Writer {
         self.pieces.is_empty()
     }
 
-    /// Whether the end of the queue is no payload that is returned once it is sent.
-    pub fn ends_in_copy(&self) -> bool {
-        matches!(self.pieces.back(), Some(Piece::Bytes(_)))
+    /// Whether the end of the queue is none of which the application is told: a copy, or a
+    /// response.
+    pub fn ends_untold(&self) -> bool {
+        match self.pieces.back() {
+            None => false,
+            Some(Piece::Bytes(_)) => true,
+            Some(Piece::Lent { token, .. } | Piece::End { token, .. }) => *token == Token::RESPONSE,
+        }
     }
 
     /// Copied bytes in the queue.
@@ -455,17 +460,19 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_is_returned_is_no_copy() {
+    fn the_application_is_told_of_payloads_that_are_returned() {
         let mut writer = Writer::default();
-        assert!(!writer.ends_in_copy());
+        assert!(!writer.ends_untold());
         writer.push_bytes(b"a");
-        assert!(writer.ends_in_copy());
+        assert!(writer.ends_untold());
         writer.push_lent(Buffer::Owned(b"b".to_vec()), 0, 1, Token(1));
-        assert!(!writer.ends_in_copy());
+        assert!(!writer.ends_untold());
         writer.push_bytes(b"c");
-        assert!(writer.ends_in_copy());
+        assert!(writer.ends_untold());
         writer.push_end(Buffer::Owned(b"c".to_vec()), Token(2));
-        assert!(!writer.ends_in_copy());
+        assert!(!writer.ends_untold());
+        writer.push_lent(Buffer::Owned(b"d".to_vec()), 0, 1, Token::RESPONSE);
+        assert!(writer.ends_untold());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::super::line::{DAMAGED, INLINE};
 use super::{Large, Out, Sender};
+use ofi_engine::transport::Token;
 use ofi_engine::wire::frame::{MAX_HEADER, Violation};
 
 impl Sender {
@@ -48,7 +49,10 @@ impl Sender {
     /// Whether the last thing that waits is none whose end the application is told.
     pub(crate) fn ends_untold(&self) -> bool {
         match self.out.back() {
-            None | Some(Out::Small(_, _, Some(_)) | Out::Large(Large { token: Some(_), .. })) => false,
+            None => false,
+            Some(Out::Small(_, _, Some((token, _))) | Out::Large(Large { token: Some(token), .. })) => {
+                *token == Token::RESPONSE
+            }
             Some(_) => true,
         }
     }
