@@ -164,7 +164,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         // An unexpected message may have matched: its answer (CTS, acknowledgment or credit) must
         // be sent.
         let answers = transport.is_busy() || core.peers.agenda.is_any();
-        self.hand_on_answers(guard);
+        if inner.prompt || inner.holds_posted() {
+            self.hand_on_answers(guard);
+        } else {
+            drop(guard);
+        }
         if answers {
             self.mark_ready();
         }
@@ -173,6 +177,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 
     /// Finishes a receive that may have answered a message that was there already: the next poll
     /// sends the answer, or a backstop.
+    #[cold]
+    #[inline(never)]
     fn hand_on_answers(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
         if inner.prompt || inner.told.is_none() && inner.holds_posted() {
             inner.flush_all();
