@@ -169,23 +169,6 @@ impl ShmTransport {
         events.handle_link_down(id(slot), why);
     }
 
-    /// Notifies the other side of a link, and wakes it if it sleeps.
-    #[inline(always)]
-    fn wake(conn: &mut Conn, news: News, control: &ControlChannel) {
-        if conn.presence.must_wake(news) {
-            Self::send_wake(conn, control);
-        }
-    }
-
-    #[cold]
-    fn send_wake(conn: &mut Conn, control: &ControlChannel) {
-        match control.wake(&conn.peer.name) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => conn.lost = true,
-            // A full socket wakes the peer as well; the next probe finds any other failure.
-            _ => {}
-        }
-    }
-
     /// Reads a link. True if anything arrived.
     fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         if self.undelivered.has_ended() {
@@ -341,12 +324,15 @@ impl Transport for ShmTransport {
     fn holds_posted(&self) -> bool {
         !self.senders.is_empty() && self.has_untold()
     }
+
     fn expect_events(&mut self) {
         self.pace.hurry();
     }
+
     fn takes_at_once(&mut self, link: LinkId, len: usize) -> bool {
         self.would_leave(link.index(), len)
     }
+
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
         self.schedule.looks.note_sent();
         self.send_earlier(link);

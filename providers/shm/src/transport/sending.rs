@@ -9,8 +9,26 @@ use ofi_engine::transport::{LinkId, Payload, Submitted};
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_sync::lines::News;
+use std::io;
 
 impl ShmTransport {
+    /// Notifies the other side of a link, and wakes it if it sleeps.
+    #[inline(always)]
+    pub(super) fn wake(conn: &mut Conn, news: News, control: &ControlChannel) {
+        if conn.presence.must_wake(news) {
+            Self::send_wake(conn, control);
+        }
+    }
+
+    #[cold]
+    fn send_wake(conn: &mut Conn, control: &ControlChannel) {
+        match control.wake(&conn.peer.name) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => conn.lost = true,
+            // A full socket wakes the peer as well; the next probe finds any other failure.
+            _ => {}
+        }
+    }
+
     pub(super) fn list(&mut self, slot: usize) {
         if self.conns.get_mut(slot).is_some_and(|conn| conn.sender.enlist()) {
             self.senders.push(slot);
@@ -64,7 +82,8 @@ impl ShmTransport {
         any
     }
 
-    /// Whether the last thing that waits on some link is none whose end the application is told.
+    /// Whether the application does not learn when the last frame that waits on some link has been
+    /// sent.
     #[cold]
     pub(super) fn has_untold(&self) -> bool {
         self.senders.iter().any(|slot| self.conns.get(*slot).is_some_and(|conn| conn.sender.ends_untold()))
