@@ -380,6 +380,8 @@ silence! {
     what_is_read_on_a_full_link_is_acknowledged_without_another_call: "tcp", "crowded";
     what_is_read_on_a_full_link_is_acknowledged_without_another_call_within_a_host: "shm", "crowded";
     what_the_kernel_has_taken_in_part_arrives_without_another_call: "tcp", "refused";
+    nothing_wakes_an_application_that_sleeps_on_a_full_link: "tcp", "asleep";
+    nothing_wakes_an_application_that_sleeps_on_a_full_link_within_a_host: "shm", "asleep";
     what_there_was_room_for_arrives_without_another_call_within_a_host: "shm", "refused";
 }
 

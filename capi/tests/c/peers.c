@@ -119,22 +119,6 @@ static void every_call(struct side *a, struct side *b, fi_addr_t to_b, fi_addr_t
 #undef ARRIVES
 }
 
-/* Waits until a message with this tag, which no receive matches, has arrived at `s`. */
-static void await_tagged(struct side *s, struct side *from, uint64_t tag, void *context)
-{
-	struct fi_msg_tagged msg = { .addr = FI_ADDR_UNSPEC, .tag = tag, .context = context };
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry err;
-	double end = seconds() + 30;
-
-	CHECK(fi_trecvmsg(s->ep, &msg, FI_PEEK) == 0);
-	while (!next_of(s, from, &entry, &err)) {
-		CHECK(err.err == FI_ENOMSG && seconds() < end);
-		CHECK(fi_trecvmsg(s->ep, &msg, FI_PEEK) == 0);
-	}
-	CHECK(entry.op_context == context && entry.tag == tag);
-}
-
 static void refusals_and_errors(struct side *a, struct side *b, fi_addr_t to_b)
 {
 	static char large[3 << 20], into[3 << 20];

@@ -133,6 +133,22 @@ static inline int next_of(struct side *s, struct side *other, struct fi_cq_tagge
 	return found;
 }
 
+/* Waits until a message with this tag, which no receive matches, has arrived at `s`. Both sides make progress. */
+static inline void await_tagged(struct side *s, struct side *from, uint64_t tag, void *context)
+{
+	struct fi_msg_tagged msg = { .addr = FI_ADDR_UNSPEC, .tag = tag, .context = context };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	double end = seconds() + 30;
+
+	CHECK(fi_trecvmsg(s->ep, &msg, FI_PEEK) == 0);
+	while (!next_of(s, from, &entry, &err)) {
+		CHECK(err.err == FI_ENOMSG && seconds() < end);
+		CHECK(fi_trecvmsg(s->ep, &msg, FI_PEEK) == 0);
+	}
+	CHECK(entry.op_context == context && entry.tag == tag);
+}
+
 static inline struct fi_cq_tagged_entry done(struct side *s, struct side *other, void *context, uint64_t flags)
 {
 	struct fi_cq_tagged_entry entry;

@@ -4,9 +4,11 @@
  * injected still reaches the peer, and so does the acknowledgment of what it has read. One
  * scenario per run.
  */
+#define _GNU_SOURCE
 #include "process.h"
 #include "scenario.h"
 #include "side.h"
+#include <sys/resource.h>
 
 /* Seconds within which the peer must hear of it. */
 #define SOON 5
@@ -22,12 +24,17 @@ static fi_addr_t to_a, to_b;
 /* The queue that gets no entries of sends. */
 static struct fid_cq *unread;
 
-static void open_both(void)
+static void open_both_with(enum fi_wait_obj wait)
 {
-	open_rdm(&a, FI_WAIT_NONE);
+	open_rdm(&a, wait);
 	open_rdm(&b, FI_WAIT_NONE);
 	to_b = insert(&a, b.name);
 	to_a = insert(&b, a.name);
+}
+
+static void open_both(void)
+{
+	open_both_with(FI_WAIT_NONE);
 }
 
 static void close_both(void)
@@ -171,12 +178,22 @@ static void unreported(void)
 	}
 }
 
+/* Polls `b` until `a` has written this byte. */
+static void await_byte(const volatile char *at)
+{
+	double end = seconds() + SOON;
+
+	while (!*at) {
+		CHECK(fi_cq_read(b.cq, &(struct fi_cq_tagged_entry) { 0 }, 1) == -FI_EAGAIN);
+		CHECK(seconds() < end);
+	}
+}
+
 /* A message and a write that are long, and report nothing. */
 static void unreported_long(void)
 {
 	struct fid_mr *mr;
 	volatile char *last = &wide[sizeof(wide) / 2 - 1];
-	double end;
 
 	more_caps = FI_RMA;
 	open_quiet();
@@ -184,10 +201,7 @@ static void unreported_long(void)
 	memset(wide, 0, sizeof(wide) / 2);
 	memset(wide + sizeof(wide) / 2, 1, sizeof(wide) / 2);
 	CHECK(fi_write(a.ep, wide + sizeof(wide) / 2, sizeof(wide) / 2, NULL, to_b, 0, KEY, NULL) == 0);
-	for (end = seconds() + SOON; !*last;) {
-		CHECK(fi_cq_read(b.cq, &(struct fi_cq_tagged_entry) { 0 }, 1) == -FI_EAGAIN);
-		CHECK(seconds() < end);
-	}
+	await_byte(last);
 	CHECK(fi_close(&mr->fid) == 0);
 	memset(wide, 0, sizeof(wide) / 2);
 	CHECK(fi_tsend(a.ep, wide + sizeof(wide) / 2, sizeof(wide) / 2, NULL, to_b, 1, NULL) == 0);
@@ -240,16 +254,13 @@ static void acknowledged(uint64_t level)
 static void matched_late(void)
 {
 	uint64_t levels[] = { FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE };
-	struct fi_cq_tagged_entry entry;
-	double end;
 	size_t i;
 
 	for (i = 0; i < sizeof(levels) / sizeof(*levels); i++) {
 		open_both();
 		meet(8);
 		send_at(&a, to_b, levels[i]);
-		for (end = seconds() + 0.02; seconds() < end;)
-			CHECK(fi_cq_read(b.cq, &entry, 1) == -FI_EAGAIN);
+		await_tagged(&b, NULL, 1, &b);
 		receive(&b, 0, 8);
 		CHECK(alone(&a).op_context == &a);
 		CHECK(alone(&b).op_context == place[0]);
@@ -294,7 +305,7 @@ static void crowded(void)
 static void unread_entries(void)
 {
 	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry err = { 0 };
+	struct fi_cq_err_entry err;
 	size_t i;
 
 	open_both();
@@ -308,9 +319,7 @@ static void unread_entries(void)
 	CHECK(alone(&b).op_context == place[1]);
 	receive(&b, 0, 1);
 	send_at(&a, to_b, FI_TRANSMIT_COMPLETE);
-	while (fi_cq_read(b.cq, &entry, 1) != -FI_EAVAIL)
-		;
-	CHECK(fi_cq_readerr(b.cq, &err, 0) == 1 && err.err == FI_ETRUNC);
+	CHECK(next_entry(b.cq, NULL, &entry, &err, SOON) == 0 && err.err == FI_ETRUNC);
 	CHECK(alone(&a).op_context == &a);
 	close_both();
 }
@@ -405,16 +414,16 @@ static void written(void)
 
 /*
  * Injects writes until one is refused, which over tcp is when the kernel takes no more, and then
- * calls no more: what it has taken a part of arrives.
+ * waits: what the kernel has taken a part of arrives.
  */
-static void refused(void)
+static void until_refused(enum fi_wait_obj object, void (*wait)(void))
 {
 	struct fid_mr *mr;
 	size_t i, count, size;
 	int ret = 0;
 
 	more_caps = FI_RMA;
-	open_both();
+	open_both_with(object);
 	meet(8);
 	size = a.info->tx_attr->inject_size;
 	CHECK(size <= sizeof(place[0]));
@@ -423,17 +432,36 @@ static void refused(void)
 	for (count = 0; ret == 0 && (count + 1) * size <= sizeof(wide); count += ret == 0)
 		ret = (int) fi_inject_write(a.ep, place[0], size, to_b, count * size, KEY);
 	CHECK(count && (ret == 0 || ret == -FI_EAGAIN));
-	for (i = 0; i < count; i++) {
-		volatile char *last = &wide[(i + 1) * size - 1];
-		double end = seconds() + SOON;
-
-		while (!*last) {
-			CHECK(fi_cq_read(b.cq, &(struct fi_cq_tagged_entry) { 0 }, 1) == -FI_EAGAIN);
-			CHECK(seconds() < end);
-		}
-	}
+	wait();
+	for (i = 0; i < count; i++)
+		await_byte(&wide[(i + 1) * size - 1]);
 	CHECK(fi_close(&mr->fid) == 0);
 	close_both();
+}
+
+static void do_nothing(void)
+{
+}
+
+static void refused(void)
+{
+	until_refused(FI_WAIT_NONE, do_nothing);
+}
+
+/* Sleeps in the library while nothing can leave: nothing wakes it. */
+static void sleep_well(void)
+{
+	struct rusage before, after;
+
+	CHECK(getrusage(RUSAGE_THREAD, &before) == 0);
+	CHECK(fi_cq_sread(a.cq, &(struct fi_cq_tagged_entry) { 0 }, 1, NULL, 300) == -FI_EAGAIN);
+	CHECK(getrusage(RUSAGE_THREAD, &after) == 0);
+	CHECK(after.ru_nvcsw - before.ru_nvcsw < 10);
+}
+
+static void asleep(void)
+{
+	until_refused(FI_WAIT_UNSPEC, sleep_well);
 }
 
 int main(int argc, char **argv)
@@ -442,7 +470,7 @@ int main(int argc, char **argv)
 		{ "injected", injected }, { "first", first }, { "unreported", unreported }, { "transmitted", transmitted },
 		{ "delivered", delivered }, { "matched", matched }, { "written", written }, { "refused", refused },
 		{ "unreported_long", unreported_long }, { "unread_entries", unread_entries },
-		{ "matched_late", matched_late }, { "crowded", crowded },
+		{ "matched_late", matched_late }, { "crowded", crowded }, { "asleep", asleep },
 		{ NULL, NULL },
 	};
 
