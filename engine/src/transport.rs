@@ -30,8 +30,8 @@ impl LinkId {
 pub struct Token(pub u32);
 
 impl Token {
-    /// That of all responses to requests of peers, of which a link has one at a time: the
-    /// application is not told of their end.
+    /// The token of each response to a peer's request. A link has one response at a time, and the
+    /// application does not learn of its end.
     pub const RESPONSE: Self = Self(u32::MAX);
 }
 
@@ -341,8 +341,8 @@ pub trait Transport: Send + Sized + 'static {
     const MAX_WRITE: usize = MOST_EAGER;
 
     /// Whether it holds frames for which the application need not call again: by its batching rule,
-    /// on links that would take them, or on links that take no more, if the application is not told
-    /// of the end of the last of them. A transport that keeps frames overrides it.
+    /// on links that would take them, or on links that take no more, if the application does not
+    /// learn when the last of them has been sent. A transport that keeps frames overrides it.
     fn holds_posted(&self) -> bool {
         false
     }

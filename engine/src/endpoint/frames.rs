@@ -4,7 +4,6 @@ use super::core::Core;
 use crate::peer::link::OneSidedPayload;
 use crate::rx::arrive::OfferEnd;
 use crate::rx::shared::RxSource;
-use crate::target::RESPONSE;
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, OfferAnswer, RecvTarget, Token, Verdict};
 use crate::wire::frame::{Frame, MessageInfo, Violation};
 use ofi_core::Addr;
@@ -196,7 +195,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
 
     fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer) {
         let Self { peers, tx, target, out, .. } = self;
-        if token == RESPONSE {
+        if token == Token::RESPONSE {
             target.handle_send_done(peers, link, buffer, true);
         } else {
             tx.handle_send_done(peers, out, link, token, buffer);
@@ -209,7 +208,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
 
     fn handle_send_returned(&mut self, _link: LinkId, token: Token, buffer: Buffer) {
         // The end of a link drops its responses.
-        if token != RESPONSE {
+        if token != Token::RESPONSE {
             self.tx.handle_send_returned(token, buffer);
         }
     }
@@ -245,7 +244,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
 
     fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down) {
         let Self { peers, tx, target, out, .. } = self;
-        if token == RESPONSE {
+        if token == Token::RESPONSE {
             return target.handle_send_done(peers, link, buffer, false);
         }
         tx.handle_send_failed(peers, out, (link, token), buffer, why);

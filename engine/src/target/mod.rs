@@ -13,7 +13,7 @@ use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::peer::credit::REQUESTS;
 use crate::peer::link::Link;
-use crate::transport::{Down, LinkId, Token};
+use crate::transport::{Down, LinkId};
 use crate::wire::frame::{Frame, Violation};
 use crate::wire::one_sided::{Refusal, RemoteAddr};
 use access::Placing;
@@ -26,8 +26,6 @@ use respond::Response;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The number by which the transport knows the response that it keeps, one for each link.
-pub(crate) const RESPONSE: Token = Token::RESPONSE;
 /// Responses up to this length are what the memory held when the request arrived, in order with
 /// writes that come later (max_order_war_size, fi_endpoint(3)).
 pub const ORDERED: usize = 4096;

@@ -1,8 +1,8 @@
 //! Responses to reads and atomic operations of peers, sent in the order of the requests.
 
-use super::{LEAST_COPY, RESPONSE, Target, try_charge_copy};
+use super::{LEAST_COPY, Target, try_charge_copy};
 use crate::peer::Peers;
-use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Transport, Urgency};
+use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{Frame, MAX_PAYLOAD};
 use crate::wire::one_sided::Refusal;
 use ofi_memory::{Buffer, Region, RegionUse};
@@ -228,7 +228,7 @@ fn send<T: Transport>(transport: &mut T, id: LinkId, response: &mut Response, le
         return Sent::Piece;
     }
     let urgency = if inject { Urgency::Control } else { Urgency::Posted };
-    match transport.submit(id, &header, Payload { buffer, from, len, token: RESPONSE, inject }, urgency) {
+    match transport.submit(id, &header, Payload { buffer, from, len, token: Token::RESPONSE, inject }, urgency) {
         Submitted::Done => Sent::Piece,
         Submitted::Kept => Sent::Kept,
         Submitted::Full => Sent::Stuck { full: true },
