@@ -41,8 +41,6 @@ struct State {
     watched: Vec<Watched>,
     is_running: bool,
     is_stopping: bool,
-    /// The thread does not look in the next period.
-    is_slow: bool,
     /// Calls that do not try to start it again.
     refusals: u32,
 }
@@ -92,9 +90,9 @@ impl Backstop {
         if !state.is_running {
             return false;
         }
-        let calls = mark.calls();
+        let (is_first, is_slow, calls) = (state.watched.is_empty(), state.periods() > 1, mark.calls());
         state.watched.push(Watched { endpoint, mark, seen: None, calls, left: 1, pause: 1, idle: 0 });
-        if state.watched.len() == 1 || state.is_slow {
+        if is_first || is_slow {
             self.news.notify_one();
         }
         true
@@ -120,7 +118,6 @@ impl Backstop {
                 moved.iter().for_each(|(mark, is_active)| state.note_sent(mark, *is_active));
             }
             periods = state.periods();
-            state.is_slow = periods > 1;
         }
     }
 
@@ -272,7 +269,7 @@ mod tests {
         assert!(marks[0].set(true) && backstop.watch(Arc::downgrade(&endpoint), marks[0].clone()));
         tries(&backstop, &marks[0], 7);
         backstop.state().note_sent(&marks[0], false);
-        backstop.state().is_slow = true;
+        assert!(backstop.state().periods() > 1, "the thread sleeps for long");
         assert!(marks[1].set(true) && backstop.watch(Arc::downgrade(&endpoint), marks[1].clone()));
         let mut state = backstop.state();
         assert_eq!((state.look(0).len(), state.periods()), (0, 1));
