@@ -206,6 +206,7 @@ impl Tx {
     fn remove(&mut self, peers: &mut Peers, number: u32) -> Option<Outgoing> {
         let send = self.sends.try_remove(number as usize)?;
         self.unreported -= usize::from(send.is_unreported());
+        debug_assert!(self.unreported == 0 || !self.sends.is_empty(), "it counts sends of the table");
         if let Body::OneSided(op) = send.body {
             self.one_sided.try_remove(op as usize);
             if let SendStage::Issuing { .. } = send.stage
