@@ -95,8 +95,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let outcome = Pollable::poll(self);
         self.flush(Flush::All);
         if outcome.is_active_or_busy() {
-            // The application's next pass polls what this poll has begun. Nobody is woken for it:
-            // the poll has told a sleeper of what it must know.
+            // The application's next pass polls what this poll has begun. If a deadline has come
+            // closer, `poll` has woken the threads that sleep.
             self.unflushed.store(true, Ordering::Relaxed);
             self.ready_flag.mark_ready();
         }

@@ -38,7 +38,7 @@ pub(super) struct Inner<T: Transport, K: LockKind> {
     pub(super) announced: Option<Instant>,
     /// Its backstop, if it has one.
     pub(super) told: Option<Told>,
-    /// The backstop's mark says that something is held back, or would.
+    /// Something was held back when this was last found out; the backstop's mark says the same.
     pub(super) is_marked: bool,
 }
 

@@ -88,7 +88,7 @@ impl<S> Conn<S> {
     }
 
     /// The socket takes no more: counts the connection among those that hold back output if the
-    /// application is not told of the end of the last of it.
+    /// application does not learn when the last of it has been sent.
     #[cold]
     pub(crate) fn note_blocked(&mut self, count: &mut usize) {
         let holds = self.writer.ends_untold();

@@ -174,8 +174,8 @@ impl Writer {
         self.pieces.is_empty()
     }
 
-    /// Whether the end of the queue is none of which the application is told: a copy, or a
-    /// response.
+    /// Whether the application does not learn when the last piece of the queue has been sent: a
+    /// copy, or a response.
     pub fn ends_untold(&self) -> bool {
         match self.pieces.back() {
             None => false,

@@ -1,5 +1,5 @@
-//! Frames whose end the application is not told: it may not call again, so what cannot leave at
-//! once is refused, or a backstop sends it.
+//! Frames of whose end the application does not learn: it may not call again, so the engine refuses
+//! what cannot leave at once, or a backstop sends it.
 
 use super::super::line::{DAMAGED, INLINE};
 use super::{Large, Out, Sender};
@@ -46,7 +46,7 @@ impl Sender {
         self.send_pieces(large, least, budget)
     }
 
-    /// Whether the last thing that waits is none whose end the application is told.
+    /// Whether the application does not learn when the last frame that waits has been sent.
     pub(crate) fn ends_untold(&self) -> bool {
         match self.out.back() {
             None => false,
