@@ -383,6 +383,10 @@ silence! {
     nothing_wakes_an_application_that_sleeps_on_a_full_link: "tcp", "asleep";
     nothing_wakes_an_application_that_sleeps_on_a_full_link_within_a_host: "shm", "asleep";
     what_there_was_room_for_arrives_without_another_call_within_a_host: "shm", "refused";
+    what_was_accepted_arrives_although_its_process_exits: "tcp", "exits";
+    what_was_accepted_arrives_although_its_process_exits_within_a_host: "shm", "exits";
+    an_exit_waits_for_a_peer_that_does_not_answer_but_not_for_long: "tcp", "exits_unheard";
+    an_exit_waits_for_a_peer_that_does_not_answer_but_not_for_long_within_a_host: "shm", "exits_unheard";
 }
 
 /// Readers and writers with random timing; `OFI_WAKES` sets the number of events.

@@ -2,8 +2,46 @@
 //! application makes no call that does.
 
 use ofi_engine::Backstop;
+use ofi_os::clock;
 use ofi_os::thread::{self, Thread};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long the end of the process waits for what is held, at most.
+const LAST: Duration = Duration::from_secs(1);
+/// Between two looks at whether it has left.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// The backstops whose threads have started, each with its process: a forked child has no threads
+/// of its parent.
+static STARTED: Mutex<Vec<(u32, Weak<Backstop>)>> = Mutex::new(Vec::new());
+
+fn started() -> MutexGuard<'static, Vec<(u32, Weak<Backstop>)>> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock of the list, held while the process forks.
+#[derive(Debug)]
+pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Vec<(u32, Weak<Backstop>)>>);
+
+/// Takes the lock.
+pub(crate) fn hold() -> Held {
+    Held(started())
+}
+
+/// At the end of the process: has the backstops send what endpoints hold, and waits until it has
+/// left or a second is over. Waits for no lock and allocates nothing, since the handler of a signal
+/// may have ended the process within any call.
+pub fn send_held() {
+    let Ok(started) = STARTED.try_lock() else { return };
+    let (this, end) = (std::process::id(), clock::now() + LAST);
+    let mine = || started.iter().filter(|(process, _)| *process == this).filter_map(|(_, backstop)| backstop.upgrade());
+    // Each of them: a domain that is stuck keeps no other one from sending.
+    while mine().fold(false, |any, backstop| backstop.hurry() | any) && clock::now() < end {
+        #[allow(clippy::disallowed_methods, reason = "a condition has a lock, which the thread may have had")]
+        std::thread::sleep(PAUSE);
+    }
+}
 
 /// A domain's backstop. Its thread starts when an endpoint first holds something back, and ends on
 /// drop.
@@ -18,10 +56,16 @@ impl Default for BackstopThread {
         let thread = Arc::new(Mutex::new(None));
         let place = thread.clone();
         let start = move |backstop: Arc<Backstop>| {
+            let weak = Arc::downgrade(&backstop);
             let thread = thread::spawn(c"ofi-backstop", move || backstop.run());
-            let started = thread.is_ok();
+            let is_running = thread.is_ok();
+            if is_running {
+                let mut started = started();
+                started.retain(|(_, backstop)| backstop.strong_count() > 0);
+                started.push((std::process::id(), weak));
+            }
             *place.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
-            started
+            is_running
         };
         Self { backstop: Backstop::new(Box::new(start)), thread }
     }

@@ -16,7 +16,7 @@ mod query;
 mod shared_av;
 
 pub use auto::AutoThread;
-pub use backstop::BackstopThread;
+pub use backstop::{BackstopThread, send_held};
 pub use discover::{Refusal, Refusals, discover, format_asked, search};
 pub use endpoint::{
     ScalableOf, context_config, open_datagram_endpoint, open_endpoint, open_passive_endpoint, open_scalable_endpoint,
@@ -35,12 +35,13 @@ use ofi_engine::endpoint::PEER_MEMORY;
 #[derive(Debug)]
 pub struct Held {
     _providers: provider::Held,
+    _backstops: backstop::Held,
     _params: ofi_core::param::Held,
 }
 
 /// Takes those locks, so that no other thread holds them during a fork.
 pub fn hold() -> Held {
-    Held { _providers: provider::hold(), _params: ofi_core::param::hold() }
+    Held { _providers: provider::hold(), _backstops: backstop::hold(), _params: ofi_core::param::hold() }
 }
 
 /// Every parameter that has an effect, the library's own first.

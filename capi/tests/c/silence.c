@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * An application that makes no more calls, because it waits for something else: what it has
- * injected still reaches the peer, and so does the acknowledgment of what it has read. One
+ * An application that makes no more calls, because it waits for something else or exits: what it
+ * has injected still reaches the peer, and so does the acknowledgment of what it has read. One
  * scenario per run.
  */
 #define _GNU_SOURCE
@@ -464,6 +464,81 @@ static void asleep(void)
 	until_refused(FI_WAIT_UNSPEC, sleep_well);
 }
 
+/* A peer's address as it passes through a pipe. */
+typedef char name[sizeof(a.name)];
+
+static void open_with(int in)
+{
+	name peer;
+
+	open_rdm(&a, FI_WAIT_NONE);
+	hear(in, peer, sizeof(peer));
+	to_b = insert(&a, peer);
+}
+
+static void inject(size_t count)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		CHECK(fi_tinject(a.ep, &i, sizeof(i), to_b, 1) == 0);
+}
+
+static void exit_at_once(int in, int out)
+{
+	(void) out;
+	open_with(in);
+	inject(1);
+}
+
+static void exit_after_burst(int in, int out)
+{
+	(void) out;
+	open_with(in);
+	CHECK(fi_tsend(a.ep, place[0], 8, NULL, to_b, 1, &a) == 0);
+	CHECK(alone(&a).op_context == &a);
+	inject(40);
+}
+
+/* Exits without closing anything, right after a call that has accepted a message. */
+static void exits(void)
+{
+	static const struct {
+		void (*body)(int in, int out);
+		size_t count;
+	} kinds[] = { { exit_at_once, 1 }, { exit_after_burst, 41 } };
+	size_t k, i;
+	int to, from;
+
+	for (k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		pid_t pid = child(kinds[k].body, &to, &from);
+
+		open_rdm(&b, FI_WAIT_NONE);
+		tell(to, b.name, sizeof(name));
+		for (i = 0; i < kinds[k].count; i++) {
+			receive(&b, 0, 8);
+			CHECK(alone(&b).op_context == place[0]);
+		}
+		join(pid);
+		close_side(&b);
+	}
+}
+
+/* Exits after it has injected a message to a peer that does not answer: not for long. */
+static void exits_unheard(void)
+{
+	int to, from;
+	pid_t pid = child(exit_at_once, &to, &from);
+	double start;
+
+	open_rdm(&b, FI_WAIT_NONE);
+	start = seconds();
+	tell(to, b.name, sizeof(name));
+	join(pid);
+	CHECK(seconds() - start < SOON);
+	close_side(&b);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct scenario scenarios[] = {
@@ -471,6 +546,7 @@ int main(int argc, char **argv)
 		{ "delivered", delivered }, { "matched", matched }, { "written", written }, { "refused", refused },
 		{ "unreported_long", unreported_long }, { "unread_entries", unread_entries },
 		{ "matched_late", matched_late }, { "crowded", crowded }, { "asleep", asleep },
+		{ "exits", exits }, { "exits_unheard", exits_unheard },
 		{ NULL, NULL },
 	};
 

@@ -14,7 +14,7 @@
 use super::set::Pollable;
 use core::fmt;
 use ofi_sync::held::HeldMark;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 /// What is held leaves after one to two of them.
@@ -41,6 +41,8 @@ struct State {
     watched: Vec<Watched>,
     is_running: bool,
     is_stopping: bool,
+    /// The process ends.
+    is_ending: bool,
     /// Calls that do not try to start it again.
     refusals: u32,
 }
@@ -121,6 +123,23 @@ impl Backstop {
         }
     }
 
+    /// The process ends: the thread sends at once what is held. True while something is, or may be.
+    /// Does not block: the thread that ends the process may have been interrupted by a signal while
+    /// it had any lock.
+    pub fn hurry(&self) -> bool {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return true,
+        };
+        let holds = state.is_running && state.watched.iter().any(|watched| watched.mark.held().is_some());
+        if holds {
+            state.is_ending = true;
+            self.news.notify_one();
+        }
+        holds
+    }
+
     /// Ends [`Self::run`]. From now on nothing is watched.
     pub fn stop(&self) {
         let mut state = self.state();
@@ -146,7 +165,7 @@ impl Straggler {
 impl State {
     /// The endpoints that are to send what they hold, `periods` after the last look.
     fn look(&mut self, periods: u32) -> Vec<Straggler> {
-        let mut stragglers = Vec::new();
+        let (mut stragglers, is_ending) = (Vec::new(), self.is_ending);
         self.watched.retain_mut(|watched| {
             let (held, calls) = (watched.mark.held(), watched.mark.calls());
             let is_same = core::mem::replace(&mut watched.seen, held) == held;
@@ -157,14 +176,14 @@ impl State {
             }
             watched.idle = 0;
             let Some(endpoint) = watched.endpoint.upgrade() else { return false };
-            if !is_same {
+            if is_ending {
+                watched.left = 0;
+            } else if !is_same {
                 (watched.left, watched.pause) = (1, 1);
-                return true;
+            } else {
+                watched.left = watched.left.saturating_sub(periods).max(u32::from(has_called));
             }
-            watched.left = watched.left.saturating_sub(periods);
-            if has_called {
-                watched.left = watched.left.max(1);
-            } else if watched.left == 0 {
+            if watched.left == 0 {
                 stragglers.push(Straggler { endpoint, mark: watched.mark.clone() });
             }
             true
@@ -274,6 +293,25 @@ mod tests {
         let mut state = backstop.state();
         assert_eq!((state.look(0).len(), state.periods()), (0, 1));
         assert_eq!(state.look(1).len(), 1, "the new one");
+    }
+
+    #[test]
+    fn when_the_process_ends_all_that_is_held_leaves_at_once() {
+        let (backstop, _) = backstop(true);
+        let endpoint: Arc<dyn Pollable> = Arc::new(Quiet::default());
+        let mark = Arc::new(HeldMark::default());
+        assert!(!backstop.hurry(), "there is no thread yet");
+        assert!(mark.set(true) && backstop.watch(Arc::downgrade(&endpoint), mark.clone()));
+        assert!(backstop.hurry());
+        mark.note_call();
+        assert_eq!(backstop.state().look(0).len(), 1, "even if calls come");
+        backstop.state().note_sent(&mark, false);
+        assert_eq!(backstop.state().look(0).len(), 1, "again and again");
+        let held = backstop.state();
+        assert!(backstop.hurry(), "it does not wait for the lock");
+        drop(held);
+        mark.set(false);
+        assert!(!backstop.hurry() && backstop.state().look(0).is_empty());
     }
 
     #[test]
