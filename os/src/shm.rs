@@ -16,15 +16,27 @@ pub const PAGE: usize = 4096;
 pub mod seam {
     use core::cell::Cell;
 
-    thread_local!(static FAILS: Cell<Option<i32>> = const { Cell::new(None) });
+    thread_local!(static FAILS: Cell<Option<(usize, i32)>> = const { Cell::new(None) });
 
-    /// Makes every reservation by this thread fail with `errno` from now on.
-    pub fn fail_with(errno: Option<i32>) {
-        FAILS.set(errno);
+    /// Makes every reservation by this thread fail with `errno`, after so many that succeed.
+    pub fn fail_after(count: usize, errno: i32) {
+        FAILS.set(Some((count, errno)));
+    }
+
+    /// Reservations by this thread succeed again.
+    pub fn succeed() {
+        FAILS.set(None);
     }
 
     pub(super) fn check() -> std::io::Result<()> {
-        FAILS.get().map_or(Ok(()), |errno| Err(std::io::Error::from_raw_os_error(errno)))
+        match FAILS.get() {
+            None => Ok(()),
+            Some((0, errno)) => Err(std::io::Error::from_raw_os_error(errno)),
+            Some((left, errno)) => {
+                FAILS.set(Some((left - 1, errno)));
+                Ok(())
+            }
+        }
     }
 }
 
@@ -36,7 +48,6 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Memory of `len` bytes with a sealed size; those in `reserved` are allocated at once.
 pub fn create(len: usize, reserved: Range<usize>) -> io::Result<PrivateFd> {
-    seam::check()?;
     // SAFETY: the name ends with NUL.
     let fd = unsafe { libc::memfd_create(c"ofi-shm".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     done(fd)?;
@@ -55,7 +66,8 @@ pub fn create(len: usize, reserved: Range<usize>) -> io::Result<PrivateFd> {
 const PART: usize = 1 << 20;
 
 /// Allocates a part of a file of memory, in bytes: an error now instead of SIGBUS later.
-pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
+pub fn allocate(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
+    seam::check()?;
     let offset = |at: usize| libc::off_t::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     for at in bytes.clone().step_by(PART) {
         let (begin, len) = (offset(at)?, offset(PART.min(bytes.end - at))?);
@@ -229,9 +241,10 @@ mod tests {
 
     #[test]
     fn a_lack_of_memory_is_an_error() {
-        seam::fail_with(Some(libc::ENOSPC));
+        seam::fail_after(1, libc::ENOSPC);
+        assert!(create(PAGE, 0..PAGE).is_ok());
         assert_eq!(create(PAGE, 0..PAGE).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
-        seam::fail_with(None);
+        seam::succeed();
         assert!(create(PAGE, 0..PAGE).is_ok());
     }
 }

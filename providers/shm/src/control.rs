@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The beginning of every control message, with the version of the memory layout.
-const MAGIC: [u8; 7] = *b"OFIshm\x08";
+const MAGIC: [u8; 7] = *b"OFIshm\x09";
 /// Bytes of magic, kind, identity and request number.
 const HEAD: usize = MAGIC.len() + 1 + 16 + 8;
 /// The longest control message, in bytes.

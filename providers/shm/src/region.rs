@@ -11,13 +11,15 @@
 //!        written by side 1: drained u64 @64 · wanted u64 @72
 //!        that of the acceptor first has its answer to the connect request, a hello
 //! 2560   bounce buffer of side 1: the same
-//! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
+//! 4096   32 lines of the ring from side 0 to side 1 · 32 lines of that from side 1 to side 0
+//!        the next 32 of each @8192, @12288, @16384
 //! 20480  pool of side 1
 //! ```
 //!
 //! The pools are equally long, and grow away from what is between them: side 0 first uses the end
-//! of its pool, side 1 the beginning. So the pages that every link uses are one range, which one
-//! call allocates, and one maps.
+//! of its pool, side 1 the beginning. So the pages that every link uses are one range. They are
+//! allocated at once, but zeroed and mapped as they are touched: a link on which few messages pass
+//! touches two of them.
 #![allow(unsafe_code)]
 
 use crate::fifo_allocator::SMALLEST;
@@ -38,6 +40,8 @@ const LINE: usize = WORDS * size_of::<u64>();
 #[allow(clippy::cast_possible_truncation, reason = "a small constant")]
 const RING: usize = LINES as usize * LINE;
 const RINGS: usize = PAGE;
+/// Lines of a ring that share a page with as many of the other one.
+const IN_PAGE: usize = PAGE / 2 / LINE;
 /// Bytes between the pools.
 const MIDDLE: usize = RINGS + 2 * RING;
 const SIDE: usize = 512;
@@ -97,38 +101,40 @@ pub(crate) const BOUNCE_LEN: usize = 1 << 10;
 const _: () = assert!(BOUNCED + BOUNCE_LEN <= BOUNCE, "the bounce buffers fit into the page");
 const _: () = assert!(hello::MAX_LEN <= BOUNCE_LEN, "a hello fits into a bounce buffer");
 const _: () = assert!(SMALLEST.is_multiple_of(PAGE), "what every link uses are whole pages");
+const _: () = assert!(RING.is_multiple_of(PAGE / 2) && IN_PAGE.is_power_of_two(), "the rings fill whole pages");
 
-/// The bytes that every link uses, where the pools have this length.
-const fn used(pool: usize) -> Range<usize> {
-    pool - SMALLEST..pool + MIDDLE + SMALLEST
+/// What opening a link touches, where the pools have this length, in bytes.
+const fn touched(pool: usize) -> Range<usize> {
+    pool..pool + RINGS + PAGE
 }
 
 impl Region {
-    /// Creates a region, and the descriptor that the peer attaches.
+    /// Creates a region, and the descriptor that the peer attaches. What opening the link does not
+    /// touch is still to be allocated.
     pub(crate) fn create(pool: usize) -> io::Result<(Arc<Self>, PrivateFd)> {
         let pool = pool.next_multiple_of(PAGE).clamp(*POOL.start(), *POOL.end());
         let len = MIDDLE + 2 * pool;
-        let fd = shm::create(len, used(pool))?;
+        let fd = shm::create(len, touched(pool))?;
         let mapping = Mapping::new(fd.as_fd(), len)?;
         Ok((Arc::new(Self { mapping, pool }), fd))
     }
 
-    /// Maps the pages that every link uses. Otherwise each takes a fault.
-    pub(crate) fn map_pages(&self) -> io::Result<()> {
-        self.mapping.map_pages(used(self.pool))
+    /// Allocates the other pages that every link uses, of the region with this descriptor.
+    pub(crate) fn allocate_rest(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let touched = touched(self.pool);
+        shm::allocate(fd, touched.end..self.pool + MIDDLE + SMALLEST)?;
+        shm::allocate(fd, self.pool - SMALLEST..touched.start)
     }
 
-    /// Maps a region that a peer created.
+    /// Maps a region that a peer created, and whose pages it has allocated. One that has not, or
+    /// frees them again, has this side's accesses allocate them.
     pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
         let len = shm::sealed_len(fd)?;
         let pools = len.checked_sub(MIDDLE).filter(|pools| pools.is_multiple_of(2 * PAGE));
         let pool = pools.map(|pools| pools / 2).filter(|pool| POOL.contains(pool));
         let pool =
             pool.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unsupported shared memory layout"))?;
-        let region = Arc::new(Self { mapping: Mapping::new(fd, len)?, pool });
-        // Missing pages are allocated now: a later access must not fail.
-        region.map_pages()?;
-        Ok(region)
+        Ok(Arc::new(Self { mapping: Mapping::new(fd, len)?, pool }))
     }
 
     /// The page of words.
@@ -183,7 +189,7 @@ impl Region {
     /// The ring that a side writes.
     pub(crate) fn ring(self: &Arc<Self>, writer: Side) -> Ring {
         // SAFETY: the rings lie within the mapping.
-        let lines = unsafe { self.words().add(RINGS + writer as usize * RING) }.cast();
+        let lines = unsafe { self.words().add(RINGS + writer as usize * IN_PAGE * LINE) }.cast();
         Ring { lines, consumed: self.word(writer.other(), Word::Consumed), _region: self.clone() }
     }
 
@@ -254,6 +260,12 @@ impl Bounce {
     }
 }
 
+/// Where a line of a ring lies, in lines from its first one.
+#[inline(always)]
+const fn place(index: usize) -> usize {
+    index + (index & !(IN_PAGE - 1))
+}
+
 /// A ring in a region.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -271,7 +283,7 @@ impl Memory for Ring {
     fn line(&self, index: usize) -> &[AtomicU64; WORDS] {
         assert!(index < RING / LINE, "a line of the ring");
         // SAFETY: within the ring by the line above.
-        let line = unsafe { self.lines.add(index) };
+        let line = unsafe { self.lines.add(place(index)) };
         // SAFETY: mapped while the region exists, aligned, and only accessed as atomics, by both
         // processes.
         unsafe { line.as_ref() }
@@ -279,12 +291,12 @@ impl Memory for Ring {
 
     #[inline(always)]
     fn fetch(&self, index: usize) {
-        prefetch::to_read(self.lines.as_ptr().wrapping_add(index));
+        prefetch::to_read(self.lines.as_ptr().wrapping_add(place(index)));
     }
 
     #[inline(always)]
     fn fetch_to_write(&self, index: usize) {
-        prefetch::to_write(self.lines.as_ptr().wrapping_add(index));
+        prefetch::to_write(self.lines.as_ptr().wrapping_add(place(index)));
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use lives::Lives;
 pub(crate) use messages::acceptor;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, Errno, Error, Instant};
+use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::transport::{
     ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState, Submitted, Transport,
     Urgency,
@@ -276,18 +276,18 @@ impl Transport for ShmTransport {
         let Some(name) = to.name() else {
             return Err(Error::new(Errno::EINVAL, format!("connect to {to}: not an shm address")));
         };
-        let make = || Region::create(self.settings.pool);
-        let doing = |error| {
-            let pool = self.settings.pool;
-            Error::os(error, format!("provide the memory of a link to {to} (two pools of up to {pool} bytes)"))
-        };
-        let (region, memory) = make().map_err(doing)?;
+        let pool = self.settings.pool;
+        let doing =
+            |error| Error::os(error, format!("provide the memory of a link to {to} (two pools of up to {pool} bytes)"));
+        let (region, memory) = Region::create(pool).map_err(doing)?;
         // Control messages identify the link by this number: it must not be guessable.
         let (number, now) = (u64::from_ne_bytes(ofi_os::random()), ofi_os::clock::now());
         // Without one (no descriptors), the link keeps waiting if another endpoint takes the name.
         let liveness = if self.settings.to_passive || is_chosen(name) { LivenessPipe::new().ok() } else { None };
         let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
         let outcome = self.control.ask(name, number, self.sleep.orders(), hello, memory.as_fd(), theirs);
+        // While the peer reads the request.
+        let rest = region.allocate_rest(memory.as_fd());
         let blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         let state = if blocked {
             State::Unasked { memory, hello: hello.to_vec(), liveness }
@@ -295,13 +295,13 @@ impl Transport for ShmTransport {
             State::Asking(liveness.map(|(liveness, _)| liveness))
         };
         let peer = Peer::new(*to, name.to_owned(), (number, true));
-        // While the peer maps them. Otherwise they are mapped as they are used.
-        drop(region.map_pages());
         let slot = self.insert(Conn::new(region, state, peer));
-        if blocked {
+        let refused = outcome.err().filter(|_| !blocked).map(|error| unreachable(to, &error));
+        let short = rest.err().map(doing).map(|error| Down::new(Cause::Connect, error.errno(), error.to_string()));
+        if let Some(why) = refused.or(short) {
+            self.undelivered.add_lost(slot, self.conns[slot].serial, why);
+        } else if blocked {
             self.retries.unasked.push_back(slot);
-        } else if let Err(error) = &outcome {
-            self.undelivered.add_lost(slot, self.conns[slot].serial, unreachable(to, error));
         }
         self.pace.hurry();
         self.retries.hurry(now);

@@ -28,6 +28,12 @@ const HELLO: usize = 2560 + 128;
 const RINGS: usize = 4096;
 const MIDDLE: usize = RINGS + 2 * RING;
 
+/// Where the line of that number lies in the initiator's or the acceptor's ring: pages have 32 lines
+/// of each.
+const fn line(of_acceptor: bool, number: usize) -> usize {
+    RINGS + 64 * (number / 32 * 64 + number % 32 + 32 * of_acceptor as usize)
+}
+
 type Side = ofi_rig::Side<ShmTransport>;
 
 fn open() -> Side {
@@ -92,13 +98,13 @@ impl Peer {
         let hello = Hello { handshake, kind, nonce, attempt: 1, cookie, credits: grant, contexts, name: None, data };
         let hello = hello.encode();
         memory.write(HELLO, &hello);
-        let mut line = [0u64; 8];
-        line[0] = 1 << 48 | 4 << 40 | hello.len() as u64;
+        let mut words = [0u64; 8];
+        words[0] = 1 << 48 | 4 << 40 | hello.len() as u64;
         let identity = self.identity.to_be_bytes();
-        line[1] = u64::from_ne_bytes(identity[..8].try_into().unwrap());
-        line[2] = u64::from_ne_bytes(identity[8..].try_into().unwrap());
-        for (word, value) in line.into_iter().enumerate().rev() {
-            memory.write(RINGS + RING + word * 8, &value.to_le_bytes());
+        words[1] = u64::from_ne_bytes(identity[..8].try_into().unwrap());
+        words[2] = u64::from_ne_bytes(identity[8..].try_into().unwrap());
+        for (word, value) in words.into_iter().enumerate().rev() {
+            memory.write(line(true, 0) + word * 8, &value.to_le_bytes());
         }
     }
 
@@ -110,7 +116,7 @@ impl Peer {
         let secret = rng.u128(..).to_le_bytes().to_vec();
         let at = if rng.u8(0..4) > 0 { secret.as_ptr().addr() as u64 } else { rng.u64(..) };
         let mut message =
-            [&b"OFIshm\x08"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
+            [&b"OFIshm\x09"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
         message.truncate(rng.usize(0..4 * message.len()));
         let memory = sealed(rng.usize(1..3) * 4096);
         // A full socket drops the message.
@@ -211,7 +217,7 @@ impl Peer {
     /// Writes the line of that number of the first lap, its first word last.
     fn write_line(&self, number: usize, head: u64, body: &[u64]) {
         let (_, memory) = self.memory.as_ref().unwrap();
-        let at = RINGS + RING + number * 64;
+        let at = line(true, number);
         for (word, value) in body.iter().enumerate() {
             memory.write(at + 8 + word * 8, &value.to_le_bytes());
         }
@@ -237,7 +243,7 @@ impl Peer {
             memory.read(at, &mut bytes);
             u64::from_le_bytes(bytes)
         };
-        let lines = (0..128).map(|line| RINGS + line * 64).filter(|at| word(*at) >> 40 == 1 << 8 | OUTCOME);
+        let lines = (0..128).map(|number| line(false, number)).filter(|at| word(*at) >> 40 == 1 << 8 | OUTCOME);
         lines.map(|at| (word(at + 8), word(at + 16))).collect()
     }
 }
@@ -260,7 +266,7 @@ fn lender(victim: &mut Side) -> Peer {
     peer.secrets.push(vec![7u8; 16]);
     let secret = &peer.secrets[0];
     let at = secret.as_ptr().addr() as u64;
-    let message = [&b"OFIshm\x08"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
+    let message = [&b"OFIshm\x09"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
     peer.socket.send(&to, &message, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();

@@ -277,7 +277,7 @@ fn a_bitmap_that_was_lost_on_the_way_is_asked_for() {
     let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     let mut a = Node::open();
     let number = [5; 8];
-    let head = |kind: u8| [&b"OFIshm\x08"[..], &[kind], &[7; 16], &number].concat();
+    let head = |kind: u8| [&b"OFIshm\x09"[..], &[kind], &[7; 16], &number].concat();
     // The offer of a bitmap for a link that its sender asked for, without a descriptor.
     let bitmap = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
     let Addr::Name(to) = a.transport.local_addr() else { panic!("a name") };

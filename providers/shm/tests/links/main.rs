@@ -96,10 +96,11 @@ fn messages_of_every_size_arrive() {
 fn a_lack_of_memory_is_the_operations_error_with_the_numbers() {
     let (mut a, mut b) = (open(), open());
     let to_b = a.know(b.addr());
-    for errno in [Errno::ENOSPC, Errno::ENOMEM] {
-        seam::fail_with(Some(errno.raw()));
+    // Before the peer is asked, and afterwards.
+    for (errno, successes) in [(Errno::ENOSPC, 0), (Errno::ENOMEM, 0), (Errno::ENOSPC, 1), (Errno::ENOMEM, 2)] {
+        seam::fail_after(successes, errno.raw());
         let sent = a.send(to_b, 1, vec![1; 8]);
-        seam::fail_with(None);
+        seam::succeed();
         a.progress();
         let failure = a.outcome(sent).unwrap().as_ref().unwrap_err();
         assert_eq!(failure.errno, errno);
