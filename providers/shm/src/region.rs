@@ -424,6 +424,17 @@ mod tests {
     }
 
     #[test]
+    fn the_lines_of_both_rings_lie_apart_and_the_first_in_one_page() {
+        let (region, _fd) = Region::create(1 << 20).unwrap();
+        let rings = [Side::Initiator, Side::Acceptor].map(|side| region.ring(side));
+        let at = |ring: &Ring, index: usize| ring.line(index).as_ptr().addr() - region.words().addr().get();
+        let mut all: Vec<_> = rings.iter().flat_map(|ring| (0..RING / LINE).map(|index| at(ring, index))).collect();
+        assert!(rings.iter().all(|ring| touched(0).contains(&at(ring, 0)) && at(ring, IN_PAGE - 1) < touched(0).end));
+        all.sort_unstable();
+        assert!(all.iter().copied().eq((RINGS..MIDDLE).step_by(LINE)), "they fill what is between the pools");
+    }
+
+    #[test]
     fn memory_of_another_layout_is_refused() {
         for len in [PAGE, MIDDLE, MIDDLE + PAGE, MIDDLE + 2 * PAGE] {
             let fd = shm::create(len, 0..0).unwrap();
