@@ -387,6 +387,10 @@ silence! {
     what_was_accepted_arrives_although_its_process_exits_within_a_host: "shm", "exits";
     an_exit_waits_for_a_peer_that_does_not_answer_but_not_for_long: "tcp", "exits_unheard";
     an_exit_waits_for_a_peer_that_does_not_answer_but_not_for_long_within_a_host: "shm", "exits_unheard";
+    an_exit_sends_what_can_leave_beside_what_cannot: "tcp", "exits_beside";
+    an_exit_sends_what_can_leave_beside_what_cannot_within_a_host: "shm", "exits_beside";
+    a_forked_process_exits_without_waiting_for_what_its_parent_holds: "tcp", "exits_forked";
+    a_forked_process_exits_without_waiting_for_what_its_parent_holds_within_a_host: "shm", "exits_forked";
 }
 
 /// Readers and writers with random timing; `OFI_WAKES` sets the number of events.

@@ -8,6 +8,7 @@ pub mod control_socket;
 pub mod datagram;
 pub mod descriptor;
 pub mod dylib;
+pub mod exit;
 pub mod fallible;
 pub mod helper;
 pub mod infiniband;

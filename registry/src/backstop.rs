@@ -2,8 +2,8 @@
 //! application makes no call that does.
 
 use ofi_engine::Backstop;
-use ofi_os::clock;
 use ofi_os::thread::{self, Thread};
+use ofi_os::{clock, exit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,32 +12,48 @@ const LAST: Duration = Duration::from_secs(1);
 /// Between two looks at whether it has left.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// The backstops whose threads have started, each with its process: a forked child has no threads
-/// of its parent.
-static STARTED: Mutex<Vec<(u32, Weak<Backstop>)>> = Mutex::new(Vec::new());
+/// The backstops whose threads have started.
+static STARTED: Mutex<Started> = Mutex::new(Started { backstops: Vec::new(), waits_at_exit: false });
 
-fn started() -> MutexGuard<'static, Vec<(u32, Weak<Backstop>)>> {
-    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Debug)]
+struct Started {
+    /// Each with its process: a forked child has no threads of its parent.
+    backstops: Vec<(u32, Weak<Backstop>)>,
+    /// The end of the process calls [`send_held`].
+    waits_at_exit: bool,
+}
+
+impl Started {
+    fn add(&mut self, backstop: Weak<Backstop>) {
+        self.backstops.retain(|(_, backstop)| backstop.strong_count() > 0);
+        self.backstops.push((std::process::id(), backstop));
+        // As late as possible, so that it runs before the program destroys its static objects, into
+        // which messages may be received. If there is no room to remember it, the next one tries.
+        self.waits_at_exit = self.waits_at_exit || exit::at_exit(send_held).is_ok();
+    }
 }
 
 /// The lock of the list, held while the process forks.
 #[derive(Debug)]
-pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Vec<(u32, Weak<Backstop>)>>);
+pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Started>);
 
 /// Takes the lock.
 pub(crate) fn hold() -> Held {
-    Held(started())
+    Held(STARTED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// At the end of the process: has the backstops send what endpoints hold, and waits until it has
 /// left or a second is over. Waits for no lock and allocates nothing, since the handler of a signal
 /// may have ended the process within any call.
-pub fn send_held() {
-    let Ok(started) = STARTED.try_lock() else { return };
+extern "C" fn send_held() {
     let (this, end) = (std::process::id(), clock::now() + LAST);
-    let mine = || started.iter().filter(|(process, _)| *process == this).filter_map(|(_, backstop)| backstop.upgrade());
-    // Each of them: a domain that is stuck keeps no other one from sending.
-    while mine().fold(false, |any, backstop| backstop.hurry() | any) && clock::now() < end {
+    let any = || {
+        let Ok(started) = STARTED.try_lock() else { return true };
+        let mine = started.backstops.iter().filter(|(process, _)| *process == this);
+        // Each of them: a domain that is stuck keeps no other one from sending.
+        mine.filter_map(|(_, backstop)| backstop.upgrade()).fold(false, |any, backstop| backstop.hurry() | any)
+    };
+    while any() && clock::now() < end {
         #[allow(clippy::disallowed_methods, reason = "a condition has a lock, which the thread may have had")]
         std::thread::sleep(PAUSE);
     }
@@ -60,9 +76,7 @@ impl Default for BackstopThread {
             let thread = thread::spawn(c"ofi-backstop", move || backstop.run());
             let is_running = thread.is_ok();
             if is_running {
-                let mut started = started();
-                started.retain(|(_, backstop)| backstop.strong_count() > 0);
-                started.push((std::process::id(), weak));
+                STARTED.lock().unwrap_or_else(PoisonError::into_inner).add(weak);
             }
             *place.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
             is_running

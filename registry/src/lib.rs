@@ -16,7 +16,7 @@ mod query;
 mod shared_av;
 
 pub use auto::AutoThread;
-pub use backstop::{BackstopThread, send_held};
+pub use backstop::BackstopThread;
 pub use discover::{Refusal, Refusals, discover, format_asked, search};
 pub use endpoint::{
     ScalableOf, context_config, open_datagram_endpoint, open_endpoint, open_passive_endpoint, open_scalable_endpoint,

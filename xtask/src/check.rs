@@ -90,7 +90,7 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// Maximum size of the stripped library in bytes, so that growth does not go unnoticed.
-const MOST_BYTES: u64 = 132 << 15;
+const MOST_BYTES: u64 = 133 << 15;
 
 /// Runs all checks.
 pub(crate) fn all() -> Outcome {

@@ -30,7 +30,6 @@ pub(crate) fn all() -> &'static Loaded {
 static AT_END: extern "C" fn() = clean_up;
 
 extern "C" fn clean_up() {
-    ofi_registry::send_held();
     ofi_hooks::finish();
     ofi_loader::clean_up();
 }

@@ -524,7 +524,7 @@ static void exits(void)
 	}
 }
 
-/* Exits after it has injected a message to a peer that does not answer: not for long. */
+/* Exits after a message to a peer that does not answer: it waits for a second. */
 static void exits_unheard(void)
 {
 	int to, from;
@@ -535,8 +535,57 @@ static void exits_unheard(void)
 	start = seconds();
 	tell(to, b.name, sizeof(name));
 	join(pid);
-	CHECK(seconds() - start < SOON);
+	CHECK(seconds() - start > 0.9 && seconds() - start < SOON);
 	close_side(&b);
+}
+
+static void exit_beside_another(int in, int out)
+{
+	static struct side other;
+	name peer;
+
+	exit_at_once(in, out);
+	open_rdm(&other, FI_WAIT_NONE);
+	hear(in, peer, sizeof(peer));
+	CHECK(fi_tinject(other.ep, "letter", 8, insert(&other, peer), 1) == 0);
+}
+
+/* The same beside a message of another domain that can leave: it does. */
+static void exits_beside(void)
+{
+	int to, from;
+	pid_t pid = child(exit_beside_another, &to, &from);
+
+	open_rdm(&a, FI_WAIT_NONE);
+	open_rdm(&b, FI_WAIT_NONE);
+	tell(to, a.name, sizeof(name));
+	tell(to, b.name, sizeof(name));
+	receive(&b, 0, 8);
+	CHECK(alone(&b).op_context == place[0]);
+	join(pid);
+	close_both();
+}
+
+static void exit_alone(int in, int out)
+{
+	(void) in;
+	(void) out;
+}
+
+/* A forked process exits while its parent holds a message: that is not the child's to send. */
+static void exits_forked(void)
+{
+	int to, from;
+	double start;
+
+	open_both();
+	inject(1);
+	start = seconds();
+	join(child(exit_alone, &to, &from));
+	CHECK(seconds() - start < 0.5);
+	receive(&b, 0, 8);
+	CHECK(alone(&b).op_context == place[0]);
+	close_both();
 }
 
 int main(int argc, char **argv)
@@ -547,6 +596,7 @@ int main(int argc, char **argv)
 		{ "unreported_long", unreported_long }, { "unread_entries", unread_entries },
 		{ "matched_late", matched_late }, { "crowded", crowded }, { "asleep", asleep },
 		{ "exits", exits }, { "exits_unheard", exits_unheard },
+		{ "exits_beside", exits_beside }, { "exits_forked", exits_forked },
 		{ NULL, NULL },
 	};
 

@@ -14,7 +14,7 @@
 use super::set::Pollable;
 use core::fmt;
 use ofi_sync::held::HeldMark;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// What is held leaves after one to two of them.
@@ -60,6 +60,8 @@ struct Watched {
     pause: u32,
     /// Periods for which it has held nothing.
     idle: u32,
+    /// What it held when the process began to end.
+    last: Option<u32>,
 }
 
 impl fmt::Debug for Backstop {
@@ -93,7 +95,7 @@ impl Backstop {
             return false;
         }
         let (is_first, is_slow, calls) = (state.watched.is_empty(), state.periods() > 1, mark.calls());
-        state.watched.push(Watched { endpoint, mark, seen: None, calls, left: 1, pause: 1, idle: 0 });
+        state.watched.push(Watched { endpoint, mark, seen: None, calls, left: 1, pause: 1, idle: 0, last: None });
         if is_first || is_slow {
             self.news.notify_one();
         }
@@ -123,18 +125,19 @@ impl Backstop {
         }
     }
 
-    /// The process ends: the thread sends at once what is held. True while something is, or may be.
-    /// Does not block: the thread that ends the process may have been interrupted by a signal while
-    /// it had any lock.
+    /// The process ends: the thread sends at once what endpoints held at the first of these calls.
+    /// True while they hold it, or may. Does not block: the thread that ends the process may have
+    /// been interrupted by a signal while it had any lock.
     pub fn hurry(&self) -> bool {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return true,
-        };
-        let holds = state.is_running && state.watched.iter().any(|watched| watched.mark.held().is_some());
+        let Ok(mut state) = self.state.try_lock() else { return true };
+        if !state.is_running {
+            return false;
+        }
+        if !core::mem::replace(&mut state.is_ending, true) {
+            state.watched.iter_mut().for_each(|watched| watched.last = watched.mark.held());
+        }
+        let holds = state.watched.iter().any(|watched| watched.last.is_some() && watched.last == watched.mark.held());
         if holds {
-            state.is_ending = true;
             self.news.notify_one();
         }
         holds
@@ -165,7 +168,7 @@ impl Straggler {
 impl State {
     /// The endpoints that are to send what they hold, `periods` after the last look.
     fn look(&mut self, periods: u32) -> Vec<Straggler> {
-        let (mut stragglers, is_ending) = (Vec::new(), self.is_ending);
+        let mut stragglers = Vec::new();
         self.watched.retain_mut(|watched| {
             let (held, calls) = (watched.mark.held(), watched.mark.calls());
             let is_same = core::mem::replace(&mut watched.seen, held) == held;
@@ -176,7 +179,7 @@ impl State {
             }
             watched.idle = 0;
             let Some(endpoint) = watched.endpoint.upgrade() else { return false };
-            if is_ending {
+            if watched.last == held {
                 watched.left = 0;
             } else if !is_same {
                 (watched.left, watched.pause) = (1, 1);
@@ -312,6 +315,8 @@ mod tests {
         drop(held);
         mark.set(false);
         assert!(!backstop.hurry() && backstop.state().look(0).is_empty());
+        mark.set(true);
+        assert!(!backstop.hurry() && backstop.state().look(0).is_empty(), "it came later");
     }
 
     #[test]

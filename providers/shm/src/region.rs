@@ -17,9 +17,9 @@
 //! ```
 //!
 //! The pools are equally long, and grow away from what is between them: side 0 first uses the end
-//! of its pool, side 1 the beginning. So the pages that every link uses are one range. They are
-//! allocated at once, but zeroed and mapped as they are touched: a link on which few messages pass
-//! touches two of them.
+//! of its pool, side 1 the beginning. So the pages that every link uses are one range. The initiator
+//! allocates two of them before it asks the other side, which is all that a link with few messages
+//! touches, and the rest meanwhile. They are zeroed and mapped as they are touched.
 #![allow(unsafe_code)]
 
 use crate::fifo_allocator::SMALLEST;
@@ -101,7 +101,7 @@ pub(crate) const BOUNCE_LEN: usize = 1 << 10;
 const _: () = assert!(BOUNCED + BOUNCE_LEN <= BOUNCE, "the bounce buffers fit into the page");
 const _: () = assert!(hello::MAX_LEN <= BOUNCE_LEN, "a hello fits into a bounce buffer");
 const _: () = assert!(SMALLEST.is_multiple_of(PAGE), "what every link uses are whole pages");
-const _: () = assert!(RING.is_multiple_of(PAGE / 2) && IN_PAGE.is_power_of_two(), "the rings fill whole pages");
+const _: () = assert!(IN_PAGE.is_power_of_two() && (RING.is_multiple_of(PAGE / 2) || cfg!(ofi_loom)), "whole pages");
 
 /// What opening a link touches, where the pools have this length, in bytes.
 const fn touched(pool: usize) -> Range<usize> {
@@ -126,8 +126,8 @@ impl Region {
         shm::allocate(fd, self.pool - SMALLEST..touched.start)
     }
 
-    /// Maps a region that a peer created, and whose pages it has allocated. One that has not, or
-    /// frees them again, has this side's accesses allocate them.
+    /// Maps a region that a peer created, and whose pages it allocates. One that does not, or frees
+    /// them again, has this side's accesses allocate them.
     pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
         let len = shm::sealed_len(fd)?;
         let pools = len.checked_sub(MIDDLE).filter(|pools| pools.is_multiple_of(2 * PAGE));
@@ -161,6 +161,12 @@ impl Region {
         // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both
         // processes.
         unsafe { self.word(side, Word::Gone).as_ref() }
+    }
+
+    /// Whether that side has left.
+    pub(crate) fn has_left(&self, side: Side) -> bool {
+        // Acquire pairs with the Release with which it says so.
+        self.gone(side).load(Ordering::Acquire) != 0
     }
 
     /// The words of the window that a side opens for the payload of that number.

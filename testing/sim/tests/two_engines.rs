@@ -112,6 +112,8 @@ impl Medium for World {
 struct Memory {
     names: [Addr; 2],
     lacking: Cell<bool>,
+    /// Reservations that succeed before the next one that does not.
+    successes: Cell<usize>,
 }
 
 impl Medium for Memory {
@@ -120,7 +122,7 @@ impl Medium for Memory {
 
     fn new(seed: u64, _: &mut fastrand::Rng) -> Self {
         let name = |side| format!("fi_shm://sim-{}-{seed}-{side}", std::process::id()).parse().unwrap();
-        Self { names: [name(0), name(1)], lacking: Cell::new(false) }
+        Self { names: [name(0), name(1)], lacking: Cell::new(false), successes: Cell::new(0) }
     }
 
     fn addr(&self, side: u8) -> Addr {
@@ -155,11 +157,17 @@ impl Medium for Memory {
 
     fn disturb(&self) {
         self.lacking.set(!self.lacking.get());
-        seam::fail_with(self.lacking.get().then_some(Errno::ENOMEM.raw()));
+        if self.lacking.get() {
+            // Before a peer is asked for a link, or afterwards.
+            seam::fail_after(self.successes.get(), Errno::ENOMEM.raw());
+            self.successes.set((self.successes.get() + 1) % 3);
+        } else {
+            seam::succeed();
+        }
     }
 
     fn calm(&self) {
-        seam::fail_with(None);
+        seam::succeed();
     }
 
     fn idle(&self, somebody: &ofi_rig::Side<ShmTransport>) {

@@ -98,7 +98,7 @@ impl Presence {
 
     /// Marks this side as gone.
     pub(crate) fn leave(&self) {
-        // Release pairs with the Acquire in `is_gone`: the other side sees lines written before.
+        // Release pairs with the Acquire in `Region::has_left`: the other side sees lines written before.
         self.region.gone(self.side).store(1, Ordering::Release);
         // Before the application reuses the memory that the other side was reading.
         order_own();
@@ -106,7 +106,6 @@ impl Presence {
 
     /// Whether the other side has marked itself as gone.
     pub(crate) fn is_gone(&self) -> bool {
-        // Acquire pairs with the Release in `leave`.
-        self.region.gone(self.side.other()).load(Ordering::Acquire) != 0
+        self.region.has_left(self.side.other())
     }
 }

@@ -3,7 +3,7 @@
 use super::{ShmTransport, id, refuse};
 use crate::conn::{Conn, Out, Peer, State, unreachable};
 use crate::control::{About, CmaOffer, ConnectRequest, ControlMessage};
-use crate::region::Region;
+use crate::region::{Region, Side};
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::{Down, LinkEvents, Verdict};
 use ofi_sync::lines::LINES;
@@ -191,6 +191,31 @@ impl ShmTransport {
 /// The acceptor's side of the link that a request brings.
 pub(crate) fn acceptor(request: &ConnectRequest) -> io::Result<Conn> {
     let region = Region::attach(request.memory.as_fd())?;
+    if region.has_left(Side::Initiator) {
+        // Among other reasons, because it lacks memory for the rest of the link.
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
     let peer = Peer::new(request.from, request.identity.name(), (request.number, false));
     Ok(Conn::new(region, State::Open, peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener::ShmListener;
+    use crate::transport::{Pending, Settings};
+    use ofi_engine::transport::{Listener, Transport};
+
+    #[test]
+    fn the_request_of_an_initiator_that_has_left_is_not_accepted() {
+        let mut listener = ShmListener::new(None, &Settings::default()).unwrap();
+        let mut initiator = ShmTransport::new(None, Settings::default()).unwrap();
+        initiator.connect(&listener.local_addr(), b"hello").unwrap();
+        let mut asked = Vec::new();
+        assert!(listener.poll(&mut asked));
+        let Pending(request) = &asked[0].request;
+        assert!(acceptor(request).is_ok());
+        initiator.conns.iter().for_each(|(_, conn)| conn.presence.leave());
+        assert!(acceptor(request).is_err());
+    }
 }
