@@ -645,8 +645,13 @@ static void inject_and_leave(int in, int out)
 	open_rdm(&s, FI_WAIT_NONE);
 	to = insert(&s, peer);
 	for (i = 0; i < count; i++) {
+		ssize_t ret;
+
 		memset(buf, i, sizeof(buf));
-		CHECK(fi_injectdata(s.ep, buf, (size_t) (i * 37 % 4097), (uint64_t) i, to) == 0);
+		/* Until the reader, which may be slow, has made room. */
+		while ((ret = fi_injectdata(s.ep, buf, (size_t) (i * 37 % 4097), (uint64_t) i, to)) == -FI_EAGAIN)
+			fi_cq_read(s.cq, NULL, 0);
+		CHECK(ret == 0);
 	}
 	close_side(&s);
 	(void) out;

@@ -547,7 +547,7 @@ static void exit_beside_another(int in, int out)
 	exit_at_once(in, out);
 	open_rdm(&other, FI_WAIT_NONE);
 	hear(in, peer, sizeof(peer));
-	CHECK(fi_tinject(other.ep, "letter", 8, insert(&other, peer), 1) == 0);
+	CHECK(fi_tinject(other.ep, "letter.", 8, insert(&other, peer), 1) == 0);
 }
 
 /* The same beside a message of another domain that can leave: it does. */
