@@ -17,9 +17,9 @@
 //! ```
 //!
 //! The pools are equally long, and grow away from what is between them: side 0 first uses the end
-//! of its pool, side 1 the beginning. So the pages that every link uses are one range. The initiator
-//! allocates two of them before it asks the other side, which is all that a link with few messages
-//! touches, and the rest meanwhile. They are zeroed and mapped as they are touched.
+//! of its pool, side 1 the beginning. So the pages that every link uses are one range. The
+//! initiator allocates two of them before it asks the other side, which is all that a link with few
+//! messages touches, and the rest meanwhile. They are zeroed and mapped as they are touched.
 #![allow(unsafe_code)]
 
 use crate::fifo_allocator::SMALLEST;

@@ -28,8 +28,8 @@ const HELLO: usize = 2560 + 128;
 const RINGS: usize = 4096;
 const MIDDLE: usize = RINGS + 2 * RING;
 
-/// Where the line of that number lies in the initiator's or the acceptor's ring: pages have 32 lines
-/// of each.
+/// Where the line of that number lies in the initiator's or the acceptor's ring: pages have 32
+/// lines of each.
 const fn line(of_acceptor: bool, number: usize) -> usize {
     RINGS + 64 * (number / 32 * 64 + number % 32 + 32 * of_acceptor as usize)
 }

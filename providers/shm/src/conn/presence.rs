@@ -98,7 +98,8 @@ impl Presence {
 
     /// Marks this side as gone.
     pub(crate) fn leave(&self) {
-        // Release pairs with the Acquire in `Region::has_left`: the other side sees lines written before.
+        // Release pairs with the Acquire in `Region::has_left`: the other side sees lines written
+        // before.
         self.region.gone(self.side).store(1, Ordering::Release);
         // Before the application reuses the memory that the other side was reading.
         order_own();
