@@ -39,12 +39,22 @@ pub struct Backstop {
 #[derive(Default)]
 struct State {
     watched: Vec<Watched>,
-    is_running: bool,
-    is_stopping: bool,
-    /// The process ends.
-    is_ending: bool,
+    stage: Stage,
     /// Calls that do not try to start it again.
     refusals: u32,
+}
+
+/// What the thread does.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    /// It has not started.
+    #[default]
+    Unneeded,
+    Running,
+    /// It runs while the process ends.
+    Ending,
+    /// It ends, or will never start.
+    Stopped,
 }
 
 struct Watched {
@@ -83,15 +93,18 @@ impl Backstop {
     /// Looks at an endpoint's mark from now on. False if there is no thread to do it.
     pub(crate) fn watch(self: &Arc<Self>, endpoint: Weak<dyn Pollable>, mark: Arc<HeldMark>) -> bool {
         let mut state = self.state();
-        if !state.is_running && !state.is_stopping {
+        if state.stage == Stage::Unneeded {
             if state.refusals > 0 {
                 state.refusals -= 1;
                 return false;
             }
-            state.is_running = (self.start)(self.clone());
-            state.refusals = if state.is_running { 0 } else { REFUSALS };
+            if !(self.start)(self.clone()) {
+                state.refusals = REFUSALS;
+                return false;
+            }
+            state.stage = Stage::Running;
         }
-        if !state.is_running {
+        if state.stage == Stage::Stopped {
             return false;
         }
         let (is_first, is_slow, calls) = (state.watched.is_empty(), state.periods() > 1, mark.calls());
@@ -105,7 +118,7 @@ impl Backstop {
     /// The thread's main loop: returns after [`Self::stop`].
     pub fn run(&self) {
         let (mut state, mut periods) = (self.state(), 1);
-        while !state.is_stopping {
+        while state.stage != Stage::Stopped {
             if state.watched.is_empty() {
                 state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
                 periods = 1;
@@ -130,11 +143,13 @@ impl Backstop {
     /// been interrupted by a signal while it had any lock.
     pub fn hurry(&self) -> bool {
         let Ok(mut state) = self.state.try_lock() else { return true };
-        if !state.is_running {
-            return false;
-        }
-        if !core::mem::replace(&mut state.is_ending, true) {
-            state.watched.iter_mut().for_each(|watched| watched.last = watched.mark.held());
+        match state.stage {
+            Stage::Unneeded | Stage::Stopped => return false,
+            Stage::Running => {
+                state.stage = Stage::Ending;
+                state.watched.iter_mut().for_each(|watched| watched.last = watched.mark.held());
+            }
+            Stage::Ending => {}
         }
         let holds = state.watched.iter().any(|watched| watched.last.is_some() && watched.last == watched.mark.held());
         if holds {
@@ -145,9 +160,7 @@ impl Backstop {
 
     /// Ends [`Self::run`]. From now on nothing is watched.
     pub fn stop(&self) {
-        let mut state = self.state();
-        (state.is_stopping, state.is_running) = (true, false);
-        drop(state);
+        self.state().stage = Stage::Stopped;
         self.news.notify_one();
     }
 }
